@@ -1,0 +1,178 @@
+// Package config is the only reader of environment and files: one YAML file per
+// environment, LLMQ_* variables over it, every fault told at once. It imports no
+// vendor SDK, since the CDK module reads the same files.
+package config
+
+import (
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// Kind says where a deployment lives. Endpoint overrides, plain text and keys from
+// the environment are legal in KindLocal only (SECURITY-DESIGN LM2).
+type Kind string
+
+const (
+	KindAWS   Kind = "aws"
+	KindLocal Kind = "local"
+)
+
+// Config is a whole, valid environment. It is read-only once loaded.
+type Config struct {
+	Kind      Kind   // aws or local
+	Env       string // name of the environment, [a-z0-9-]{1,16}; part of every Valkey key
+	Region    string // AWS region; "" leaves it to the AWS credential chain
+	Queues    Queues
+	Valkey    Valkey
+	Storage   Storage
+	Door      Door
+	Keys      []Key
+	Providers []Provider // in the order of the file
+	Models    []Model    // in the order of the file
+	Lanes     map[llmq.Lane]Lane
+	Timing    Timing
+}
+
+// Queues says how queues are named and reached.
+type Queues struct {
+	Prefix   string // of every queue's name, [A-Za-z0-9-]{1,20}; default "llm"
+	Endpoint string // local only: URL of an SQS server; "" is AWS
+}
+
+// Names is the naming rule of this environment's queues.
+func (q Queues) Names() queue.Names { return queue.Names{Prefix: q.Prefix} }
+
+// Valkey is the state store.
+type Valkey struct {
+	Address  string // host:port; on AWS the deployment sets it by LLMQ_VALKEY_ADDRESS
+	Cluster  bool   // cluster mode; default true
+	TLS      bool   // default true; false is local only
+	Username string // "" is the default user
+	Password Secret // local only; on AWS IAM signs in
+	Network  string // aws: "public" (default) or "vpc"; read by the CDK app only
+
+	CommandTimeout time.Duration // one command; default 500 ms
+	DialTimeout    time.Duration // one connection; default 2 s
+}
+
+// Storage is where large bodies lie.
+type Storage struct {
+	Bucket         string // data bucket; on AWS the deployment sets it by LLMQ_STORAGE_BUCKET
+	Endpoint       string // local only: URL of an S3 server
+	InlineMaxBytes int    // bodies up to this many bytes travel inside the message and the result; default 200 KiB, 1 KiB to 900 KiB
+}
+
+// Door is the HTTPS endpoint.
+type Door struct {
+	Wait time.Duration // longest wait for a reply before 504; default 280 s, 1 s to 290 s
+}
+
+// Key lets a caller in. (Keys that are made and revoked live come with the keys
+// commands; until then they are listed here, by reference.)
+type Key struct {
+	ID     string // public name, [a-z0-9-]{1,48}
+	Tenant string // whose requests it makes, [a-z0-9-]{1,48}
+	Secret Secret
+}
+
+// Secret is a reference to a secret, never the secret itself.
+type Secret struct {
+	Env string // name of an environment variable; local only
+	ARN string // Secrets Manager ARN; aws only
+}
+
+// IsZero reports whether no reference is given.
+func (s Secret) IsZero() bool { return s == Secret{} }
+
+// ProviderType is the dialect of a provider's API.
+type ProviderType string
+
+const (
+	ProviderOpenAI  ProviderType = "openai"
+	ProviderBedrock ProviderType = "bedrock"
+)
+
+// Provider is an endpoint that serves models.
+type Provider struct {
+	Name         string // [a-z0-9-]{1,32}
+	Type         ProviderType
+	BaseURL      string   // openai: required, e.g. https://api.openai.com/v1. bedrock: local only
+	Region       string   // bedrock: the region to call; default Config.Region
+	APIKey       Secret   // openai: required unless Private. bedrock: "" signs with the function's role
+	Private      bool     // the endpoint lies in AllowedCIDRs: plain http and private addresses are legal
+	AllowedCIDRs []string // with Private: the only addresses that are dialled
+
+	ConnectTimeout time.Duration // default 10 s
+	ReadTimeout    time.Duration // wait for the reply's first byte; default 300 s
+}
+
+// Wires lists what a provider of this type can speak.
+func (p Provider) Wires() []llmq.Wire {
+	if p.Type == ProviderBedrock {
+		return []llmq.Wire{llmq.WireConverse}
+	}
+	return []llmq.Wire{llmq.WireOpenAI}
+}
+
+// Model is a model that callers can name.
+type Model struct {
+	Alias   string      // [a-z0-9][a-z0-9-]{0,39}; part of its queues' names
+	Lanes   []llmq.Lane // with a queue of their own; default all three; rt and bg are required
+	Any     bool        // local only: takes every name that no other model has
+	Targets []Target    // at least one
+}
+
+// Target is one place that serves a model.
+type Target struct {
+	Name           string // [a-z0-9-]{1,32}
+	Provider       string // name of a provider
+	ModelID        string // the provider's own name; "" (local, Any) passes the caller's on
+	Wires          []llmq.Wire
+	MaxConcurrency int // calls in flight over all workers; default 20, 1 to 2000
+}
+
+// Lane is how a lane's workers run. Every lane has one.
+type Lane struct {
+	FunctionTimeout time.Duration // = its queues' visibility: rt 120 s, bg 330 s, bulk 900 s
+	Timeout         time.Duration // a request's deadline when it names none: rt 90 s, bg 300 s, bulk 900 s
+	MaxTimeout      time.Duration // the longest deadline a caller may ask for: rt 300 s, bg 1 h, bulk 12 h
+	BatchSize       int           // messages an invocation gets at most: default 10, 1 to 10
+	MaxConcurrency  int           // invocations at once per queue: default 10, 2 to 1000
+	MemoryMB        int           // default 256
+}
+
+// Timing bounds attempts and waits. Leases are rules, not settings.
+type Timing struct {
+	AttemptTimeout time.Duration // one provider attempt; default 180 s
+	RTCapacityWait time.Duration // how long a received rt request waits for a slot; default 30 s
+	SQSSendTimeout time.Duration // one send; default 5 s
+}
+
+// Catalogue is the configured models as the rest of llmq knows them.
+func (c *Config) Catalogue() llmq.Catalogue {
+	models := make([]llmq.Model, 0, len(c.Models))
+	for _, m := range c.Models {
+		lm := llmq.Model{Alias: m.Alias, Lanes: m.Lanes, Any: m.Any}
+		for _, t := range m.Targets {
+			lm.Targets = append(lm.Targets, llmq.Target{
+				Model: m.Alias, Name: t.Name, Provider: t.Provider, ModelID: t.ModelID, Wires: t.Wires, MaxConcurrency: t.MaxConcurrency,
+			})
+		}
+		models = append(models, lm)
+	}
+	return llmq.NewCatalogue(models)
+}
+
+// QueueNames lists every queue of the environment, in the order of the file,
+// without the dead-letter queues.
+func (c *Config) QueueNames() []queue.Name {
+	var names []queue.Name
+	for _, m := range c.Models {
+		for _, l := range m.Lanes {
+			names = append(names, c.Queues.Names().Model(m.Alias, l))
+		}
+	}
+	return names
+}

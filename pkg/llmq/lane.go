@@ -1,0 +1,120 @@
+package llmq
+
+import (
+	"fmt"
+	"time"
+)
+
+// Lane says how urgent a request is. The zero value is no lane; callers that
+// name none get [LaneRT].
+type Lane string
+
+const (
+	// LaneRT is for a caller who waits.
+	LaneRT Lane = "rt"
+	// LaneBG is for work that should be done soon; its queue is the default one.
+	LaneBG Lane = "bg"
+	// LaneBulk is for work that may take hours.
+	LaneBulk Lane = "bulk"
+)
+
+// Lanes lists every lane, the most urgent first.
+func Lanes() []Lane { return []Lane{LaneRT, LaneBG, LaneBulk} }
+
+// ParseLane reads a lane's name. An empty name is [LaneRT].
+func ParseLane(s string) (Lane, error) {
+	switch l := Lane(s); l {
+	case "":
+		return LaneRT, nil
+	case LaneRT, LaneBG, LaneBulk:
+		return l, nil
+	}
+	return "", Errorf(CodeInvalidRequest, "lane %q is unknown; use rt, bg or bulk", Clip(s, 40)).At("lane")
+}
+
+// DefaultTimeout is a request's deadline, counted from its arrival, when its
+// caller names none (FEATURES A2).
+func (l Lane) DefaultTimeout() time.Duration {
+	switch l {
+	case LaneBG:
+		return 300 * time.Second
+	case LaneBulk:
+		return 900 * time.Second
+	default:
+		return 90 * time.Second
+	}
+}
+
+// MaxTimeout is the longest deadline that a caller may ask for (FEATURES A2).
+func (l Lane) MaxTimeout() time.Duration {
+	switch l {
+	case LaneBG:
+		return time.Hour
+	case LaneBulk:
+		return 12 * time.Hour
+	default:
+		return 300 * time.Second
+	}
+}
+
+// Wire is the HTTP dialect of a body. Bodies are passed through, never translated
+// from one wire to another, so a target is only called on a wire that it declares.
+type Wire string
+
+const (
+	// WireOpenAI is the OpenAI API's dialect: /v1/chat/completions, /v1/embeddings.
+	WireOpenAI Wire = "openai"
+	// WireConverse is Bedrock's Converse dialect: /model/{id}/converse.
+	WireConverse Wire = "converse"
+	// WireInvoke is Bedrock's InvokeModel, whose body is the model's own.
+	WireInvoke Wire = "invoke"
+)
+
+// Wires lists every wire.
+func Wires() []Wire { return []Wire{WireOpenAI, WireConverse, WireInvoke} }
+
+// ParseWire reads a wire's name.
+func ParseWire(s string) (Wire, error) {
+	for _, w := range Wires() {
+		if s == string(w) {
+			return w, nil
+		}
+	}
+	return "", fmt.Errorf("wire %q is unknown; use openai, converse or invoke", Clip(s, 40))
+}
+
+// Op is what a request asks for. Each op belongs to one wire.
+type Op string
+
+const (
+	// OpChat is OpenAI's chat completion.
+	OpChat Op = "chat"
+	// OpEmbeddings is OpenAI's embeddings call.
+	OpEmbeddings Op = "embeddings"
+	// OpConverse is Bedrock's Converse.
+	OpConverse Op = "converse"
+)
+
+// Ops lists every op that this release serves.
+func Ops() []Op { return []Op{OpChat, OpEmbeddings, OpConverse} }
+
+// Wire is the wire that o belongs to, or "" for an unknown op.
+func (o Op) Wire() Wire {
+	switch o {
+	case OpChat, OpEmbeddings:
+		return WireOpenAI
+	case OpConverse:
+		return WireConverse
+	}
+	return ""
+}
+
+// ParseOp reads an op's name.
+func ParseOp(s string) (Op, error) {
+	for _, o := range Ops() {
+		if s == string(o) {
+			return o, nil
+		}
+	}
+	return "", Errorf(CodeBadEnvelope, "op %q is unknown; use chat, embeddings or converse", Clip(s, 40)).At("op")
+}

@@ -1,0 +1,68 @@
+package llmq
+
+import "time"
+
+// FallbackPolicy bounds where a request may be served when its first target fails.
+type FallbackPolicy string
+
+const (
+	// FallbackChain tries the model's other targets. It is the default.
+	FallbackChain FallbackPolicy = "chain"
+	// FallbackTarget keeps to the first target.
+	FallbackTarget FallbackPolicy = "target"
+)
+
+// ParseFallback reads a policy's name. An empty name is [FallbackChain].
+func ParseFallback(s string) (FallbackPolicy, error) {
+	switch p := FallbackPolicy(s); p {
+	case "":
+		return FallbackChain, nil
+	case FallbackChain, FallbackTarget:
+		return p, nil
+	}
+	return "", Errorf(CodeInvalidRequest, "fallback policy %q is unknown; use chain or target", Clip(s, 40)).At("fallback")
+}
+
+// Request is one LLM call as its caller asks for it.
+type Request struct {
+	ID       string         // the caller's id or [NewID]; unique within the tenant
+	Tenant   string         // whose request it is
+	KeyID    string         // public id of the key that was used; "" for producers
+	Op       Op             // what is asked for; fixes the wire
+	Model    ModelRef       // as the caller wrote it
+	Lane     Lane           // never empty
+	Fallback FallbackPolicy // never empty
+	Deadline time.Time      // no answer is of use after it; never zero
+	Body     []byte         // the wire's own JSON, as it came; never changed in place
+	User     string         // the caller's end user; "" when not given
+	Session  string         // the caller's session; "" when not given
+	Trace    string         // W3C traceparent; "" when not given
+}
+
+// RID is the request's id inside llmq.
+func (r Request) RID() RID { return NewRID(r.Tenant, r.ID) }
+
+// Meta tells how a request was served. Successes and errors carry the same fields.
+// Durations are those of the serving call, summed over its attempts.
+type Meta struct {
+	RequestID string        // the caller's id
+	Model     string        // alias that served
+	Target    string        // target that served, or was tried last
+	Provider  string        // the target's provider
+	ModelID   string        // the provider's own id of the model that served
+	Lane      Lane          // lane it ran in
+	Fallback  bool          // another target than the first served
+	Attempts  int           // attempts sent to providers
+	Takeovers int           // workers that died while they ran it
+	QueueWait time.Duration // from the door's send to the worker's take
+	Provided  time.Duration // spent waiting for providers
+	Worker    string        // name of the worker that ran it
+}
+
+// Reply is a provider's answer: its bytes as they came.
+type Reply struct {
+	Status      int    // the provider's HTTP status, 2xx
+	ContentType string // the provider's, without parameters that only it knows
+	Body        []byte
+	Meta        Meta
+}

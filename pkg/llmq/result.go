@@ -1,0 +1,134 @@
+package llmq
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// ResultVersion is the version of the stored result that this release writes. A
+// reader refuses a newer one.
+const ResultVersion = 1
+
+// Result is the stored end of a request: a reply or an error, never both.
+type Result struct {
+	RID    RID
+	Tenant string // its hash is stored and compared, so that no tenant gets another's (SECURITY-DESIGN KT6)
+	Reply  *Reply
+	Err    *Error
+}
+
+// Meta is the meta of whichever of reply and error is set.
+func (r Result) Meta() Meta {
+	if r.Err != nil {
+		return r.Err.Meta
+	}
+	if r.Reply != nil {
+		return r.Reply.Meta
+	}
+	return Meta{}
+}
+
+type resultJSON struct {
+	V           int             `json:"v"`
+	RID         RID             `json:"rid"`
+	TenantHash  string          `json:"tenant_hash"`
+	Meta        metaJSON        `json:"meta"`
+	Status      int             `json:"status,omitempty"`
+	ContentType string          `json:"content_type,omitempty"`
+	Error       *errorJSON      `json:"error,omitempty"`
+	Ref         *Ref            `json:"ref,omitempty"`
+	Body        json.RawMessage `json:"body,omitempty"`
+}
+
+type errorJSON struct {
+	Code         Code   `json:"code"`
+	Message      string `json:"message"`
+	Field        string `json:"field,omitempty"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+}
+
+type metaJSON struct {
+	RequestID   string `json:"request_id"`
+	Model       string `json:"model,omitempty"`
+	Target      string `json:"target,omitempty"`
+	Provider    string `json:"provider,omitempty"`
+	ModelID     string `json:"model_id,omitempty"`
+	Lane        Lane   `json:"lane,omitempty"`
+	Fallback    bool   `json:"fallback_used"`
+	Attempts    int    `json:"attempts"`
+	Takeovers   int    `json:"takeovers,omitempty"`
+	QueueWaitMS int64  `json:"queue_wait_ms"`
+	ProvidedMS  int64  `json:"provider_ms"`
+	Worker      string `json:"worker,omitempty"`
+}
+
+// MarshalJSON writes durations as whole milliseconds, as all of llmq's JSON does.
+func (m Meta) MarshalJSON() ([]byte, error) { return json.Marshal(m.wire()) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (m *Meta) UnmarshalJSON(b []byte) error {
+	var w metaJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return fmt.Errorf("decode meta: %w", err)
+	}
+	*m = w.meta()
+	return nil
+}
+
+func (m Meta) wire() metaJSON {
+	return metaJSON{
+		RequestID: m.RequestID, Model: m.Model, Target: m.Target, Provider: m.Provider, ModelID: m.ModelID, Lane: m.Lane,
+		Fallback: m.Fallback, Attempts: m.Attempts, Takeovers: m.Takeovers,
+		QueueWaitMS: m.QueueWait.Milliseconds(), ProvidedMS: m.Provided.Milliseconds(), Worker: m.Worker,
+	}
+}
+
+func (w metaJSON) meta() Meta {
+	return Meta{
+		RequestID: w.RequestID, Model: w.Model, Target: w.Target, Provider: w.Provider, ModelID: w.ModelID, Lane: w.Lane,
+		Fallback: w.Fallback, Attempts: w.Attempts, Takeovers: w.Takeovers,
+		QueueWait: time.Duration(w.QueueWaitMS) * time.Millisecond, Provided: time.Duration(w.ProvidedMS) * time.Millisecond, Worker: w.Worker,
+	}
+}
+
+// EncodeResult writes a result as JSON. The reply's body must be valid JSON and is
+// spliced in byte for byte; with ref set the body is left out, for it lies there.
+func EncodeResult(r Result, ref *Ref) ([]byte, error) {
+	if (r.Reply == nil) == (r.Err == nil) {
+		return nil, fmt.Errorf("encode result %s: needs a reply or an error, and not both", r.RID)
+	}
+	w := resultJSON{V: ResultVersion, RID: r.RID, TenantHash: TenantHash(r.Tenant), Meta: r.Meta().wire(), Ref: ref}
+	var body []byte
+	if r.Err != nil {
+		w.Error = &errorJSON{Code: r.Err.Code, Message: r.Err.Message, Field: r.Err.Field, RetryAfterMS: r.Err.RetryAfter.Milliseconds()}
+	} else {
+		w.Status, w.ContentType = r.Reply.Status, r.Reply.ContentType
+		if ref == nil {
+			body = r.Reply.Body
+		}
+	}
+	return spliceLast(w, "body", body)
+}
+
+// DecodeResult reads what [EncodeResult] wrote, checks that it is rid's and the
+// tenant's, and returns the reference where the body lies elsewhere.
+func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
+	var w resultJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return Result{}, nil, fmt.Errorf("decode result %s: %w", rid, err)
+	}
+	if w.V > ResultVersion {
+		return Result{}, nil, fmt.Errorf("decode result %s: version %d is newer than this release's %d", rid, w.V, ResultVersion)
+	}
+	if w.RID != rid || w.TenantHash != TenantHash(tenant) {
+		return Result{}, nil, fmt.Errorf("decode result %s: the stored result is another request's", rid)
+	}
+	r := Result{RID: rid, Tenant: tenant}
+	if w.Error != nil {
+		r.Err = &Error{Code: w.Error.Code, Message: w.Error.Message, Field: w.Error.Field, RetryAfter: time.Duration(w.Error.RetryAfterMS) * time.Millisecond, Meta: w.Meta.meta()}
+		return r, nil, nil
+	}
+	r.Reply = &Reply{Status: w.Status, ContentType: w.ContentType, Body: w.Body, Meta: w.Meta.meta()}
+	return r, w.Ref, nil
+}
