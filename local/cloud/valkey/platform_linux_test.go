@@ -1,0 +1,3 @@
+package valkey_test
+
+const diesWithParent = true

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package valkey_test
+
+const diesWithParent = false
