@@ -1,0 +1,126 @@
+// Command testfn is the function that the tests of the local cloud run as a real bootstrap. What it does is told by the
+// payload, or, for its start, by the variable INIT.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
+)
+
+// order is the payload. Gate is the address of a listener of the test: what is read from it, byte by byte, sets the pace.
+type order struct {
+	Op     string          `json:"op"`
+	Gate   string          `json:"gate"`
+	N      int             `json:"n"`
+	Text   string          `json:"text"`
+	Answer json.RawMessage `json:"answer"`
+}
+
+func main() {
+	switch os.Getenv("INIT") {
+	case "exit":
+		os.Exit(3)
+	case "hang":
+		select {}
+	case "error":
+		url := "http://" + os.Getenv("AWS_LAMBDA_RUNTIME_API") + "/2018-06-01/runtime/init/error"
+		body := `{"errorType":"Init.Broken","errorMessage":"no settings"}`
+		resp, err := http.Post(url, "application/json", strings.NewReader(body)) //nolint:gosec,noctx // a loopback address of the test
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		os.Exit(1)
+	}
+	var options []lambda.Option
+	if os.Getenv("INIT") == "sigterm" {
+		options = append(options, lambda.WithEnableSIGTERM(func() {
+			fmt.Println("bye")
+			os.Exit(0)
+		}))
+	}
+	lambda.StartWithOptions(handle, options...)
+}
+
+func handle(ctx context.Context, raw json.RawMessage) (any, error) {
+	var o order
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return nil, fmt.Errorf("read order: %w", err)
+	}
+	switch o.Op {
+	case "answer":
+		return bytes.NewReader(o.Answer), nil
+	case "env":
+		return os.Environ(), nil
+	case "print":
+		fmt.Println(o.Text)
+		fmt.Fprint(os.Stderr, o.Text+" to stderr")
+		return nil, nil
+	case "big":
+		return bytes.NewReader(bytes.Repeat([]byte{'x'}, o.N)), nil
+	case "error":
+		return nil, errors.New(o.Text)
+	case "panic":
+		panic(o.Text)
+	case "exit":
+		os.Exit(o.N)
+	case "child": // leaves a process behind and exits
+		cmd := exec.CommandContext(context.WithoutCancel(ctx), "sleep", "600")
+		if err := cmd.Start(); err != nil {
+			return nil, fmt.Errorf("start child: %w", err)
+		}
+		return cmd.Process.Pid, nil
+	case "wait": // ends when the gate says so, whatever the deadline
+		conn, err := net.Dial("tcp", o.Gate) //nolint:noctx // must outlive the deadline
+		if err != nil {
+			return nil, fmt.Errorf("dial gate: %w", err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, err = conn.Read(make([]byte, 1))
+		return os.Getpid(), err
+	case "stream":
+		conn, err := net.Dial("tcp", o.Gate) //nolint:noctx // must outlive the deadline
+		if err != nil {
+			return nil, fmt.Errorf("dial gate: %w", err)
+		}
+		return &events.APIGatewayProxyStreamingResponse{StatusCode: 200, Body: &gated{conn: conn},
+			Headers: map[string]string{"Content-Type": "text/event-stream"}}, nil
+	}
+	return raw, nil // echo
+}
+
+// gated writes a chunk for each byte "c" it is sent, fails at "x", exits at "q" and ends at anything else.
+type gated struct {
+	conn net.Conn
+	n    int
+}
+
+func (g *gated) Read(p []byte) (int, error) {
+	var step [1]byte
+	if _, err := g.conn.Read(step[:]); err != nil {
+		return 0, io.EOF
+	}
+	switch step[0] {
+	case 'c':
+		g.n++
+		return copy(p, fmt.Sprintf("data: %d\n\n", g.n)), nil
+	case 'x':
+		return 0, errors.New("upstream broke")
+	case 'q':
+		os.Exit(9)
+	}
+	return 0, io.EOF
+}
+
+func (g *gated) Close() error { return g.conn.Close() }

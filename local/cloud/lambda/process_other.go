@@ -1,0 +1,13 @@
+//go:build unix && !linux
+
+package lambda
+
+import "syscall"
+
+// groupLeader makes the child the leader of a new group. Only Linux can tie its life to ours.
+func groupLeader() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
+
+// awaitExit reports false at once: waiting without reaping is not to be had portably.
+func awaitExit(int) bool { return false }
