@@ -1,0 +1,68 @@
+package broker
+
+import "time"
+
+// Sent is what became of one message of a batch: the id it got, or why it was refused.
+type Sent struct {
+	MessageID string
+	Err       error
+}
+
+// Send puts one message on a queue and returns its id.
+func (b *Broker) Send(name, senderID string, o Outgoing) (string, error) {
+	sent, err := b.enqueue(name, senderID, []Outgoing{o})
+	if err != nil {
+		return "", err
+	}
+	return sent[0].MessageID, sent[0].Err
+}
+
+// SendBatch puts messages on a queue, all in one moment, so that a poll that waits may get them together. Each is taken or refused
+// by itself, but the whole call fails with BatchRequestTooLong when they are over 1 MiB in all.
+func (b *Broker) SendBatch(name, senderID string, batch []Outgoing) ([]Sent, error) {
+	total := 0
+	for _, o := range batch {
+		total += o.Bytes()
+	}
+	if total > MaxMessageBytes {
+		return nil, Fail(BatchRequestTooLong, "Batch requests cannot be longer than %d bytes. You have sent %d bytes.", MaxMessageBytes, total)
+	}
+	return b.enqueue(name, senderID, batch)
+}
+
+func (b *Broker) enqueue(name, senderID string, batch []Outgoing) ([]Sent, error) {
+	sent := make([]Sent, len(batch))
+	for i, o := range batch { // before the lock: it reads every byte
+		if err := o.check(); err != nil {
+			sent[i].Err = err
+			continue
+		}
+		sent[i].MessageID = newID()
+	}
+	q, err := b.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer b.leave(q)
+	now := time.Now()
+	for i, o := range batch {
+		if sent[i].Err != nil {
+			continue
+		}
+		if o.Bytes() > q.settings.maxBytes {
+			sent[i] = Sent{Err: Fail(InvalidParameterValue,
+				"One or more parameters are invalid. Reason: Message must be shorter than %d bytes.", q.settings.maxBytes)}
+			continue
+		}
+		delay := q.settings.delay
+		if o.DelaySeconds != nil {
+			delay = *o.DelaySeconds
+		}
+		var visibleAt time.Time
+		if delay > 0 {
+			visibleAt = now.Add(time.Duration(delay) * time.Second)
+		}
+		q.add(&message{Outgoing: o, id: sent[i].MessageID, senderID: senderID, sentAt: now}, visibleAt)
+	}
+	return sent, nil
+}

@@ -1,0 +1,269 @@
+package sqs
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/llm-queue/llmq/local/cloud/sqs/internal/broker"
+)
+
+// attributeValue is a message attribute on the wire.
+type attributeValue struct {
+	DataType         string   `json:"DataType,omitempty"`
+	StringValue      string   `json:"StringValue,omitempty"`
+	BinaryValue      []byte   `json:"BinaryValue,omitempty"`
+	StringListValues []string `json:"StringListValues,omitempty"` // reserved by AWS, never taken
+	BinaryListValues [][]byte `json:"BinaryListValues,omitempty"` // likewise
+}
+
+// attribute returns the value as the broker has it.
+func (v attributeValue) attribute() broker.Attribute {
+	return broker.Attribute{Type: v.DataType, Text: v.StringValue, Binary: v.BinaryValue}
+}
+
+// traceHeader is the one system attribute a sender may set.
+const traceHeader = "AWSTraceHeader"
+
+// outgoing is a message on the wire, alone or as a batch's entry.
+type outgoing struct {
+	MessageBody             string                    `json:"MessageBody"`
+	DelaySeconds            *int                      `json:"DelaySeconds"`
+	MessageAttributes       map[string]attributeValue `json:"MessageAttributes"`
+	MessageSystemAttributes map[string]attributeValue `json:"MessageSystemAttributes"`
+	MessageGroupID          *string                   `json:"MessageGroupId"`
+	MessageDeduplicationID  *string                   `json:"MessageDeduplicationId"`
+}
+
+// message returns the message as the broker takes it.
+func (o *outgoing) message() (broker.Outgoing, error) {
+	out := broker.Outgoing{Body: o.MessageBody, DelaySeconds: o.DelaySeconds}
+	if o.MessageDeduplicationID != nil {
+		return out, broker.Fail(broker.InvalidParameterValue, "Value %s for parameter MessageDeduplicationId is invalid. "+
+			"Reason: The request includes a parameter that is not valid for this queue type.", *o.MessageDeduplicationID)
+	}
+	if o.MessageGroupID != nil {
+		if out.GroupID = *o.MessageGroupID; out.GroupID == "" {
+			return out, fault(broker.InvalidParameterValue, "Value  for parameter MessageGroupId is invalid. "+
+				"Reason: MessageGroupId can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+		}
+	}
+	if len(o.MessageAttributes) > 0 {
+		out.Attributes = make(map[string]broker.Attribute, len(o.MessageAttributes))
+	}
+	for name, v := range o.MessageAttributes {
+		if v.StringListValues != nil || v.BinaryListValues != nil {
+			return out, fault(broker.InvalidParameterValue, "Message attribute list values in SendMessage operation are not supported.")
+		}
+		out.Attributes[name] = v.attribute()
+	}
+	for name, v := range o.MessageSystemAttributes {
+		if name != traceHeader || v.DataType != "String" || v.StringValue == "" {
+			return out, broker.Fail(broker.InvalidParameterValue,
+				"Message system attribute name '%s' is invalid: only %s, of type String, may be set.", name, traceHeader)
+		}
+		out.TraceHeader = v.StringValue
+	}
+	return out, nil
+}
+
+// receipt is what a sender gets for a message.
+type receipt struct {
+	MessageID              string `json:"MessageId"`
+	BodyDigest             string `json:"MD5OfMessageBody"`
+	AttributesDigest       string `json:"MD5OfMessageAttributes,omitempty"`
+	SystemAttributesDigest string `json:"MD5OfMessageSystemAttributes,omitempty"`
+}
+
+func receiptOf(id string, o broker.Outgoing) receipt {
+	r := receipt{MessageID: id, BodyDigest: bodyDigest(o.Body), AttributesDigest: attributesDigest(o.Attributes)}
+	if o.TraceHeader != "" {
+		r.SystemAttributesDigest = attributesDigest(map[string]broker.Attribute{traceHeader: {Type: "String", Text: o.TraceHeader}})
+	}
+	return r
+}
+
+type sendMessageInput struct {
+	queueRef
+	outgoing
+}
+
+func (s *Server) sendMessage(c *call, in *sendMessageInput) (any, error) {
+	name, err := s.queueName(in.queueRef)
+	if err != nil {
+		return nil, err
+	}
+	message, err := in.message()
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.broker.Send(name, c.senderID, message)
+	if err != nil {
+		return nil, err
+	}
+	return receiptOf(id, message), nil
+}
+
+type receiveMessageInput struct {
+	queueRef
+	MaxNumberOfMessages         *int     `json:"MaxNumberOfMessages"`
+	WaitTimeSeconds             *int     `json:"WaitTimeSeconds"`
+	VisibilityTimeout           *int     `json:"VisibilityTimeout"`
+	AttributeNames              []string `json:"AttributeNames"` // the older name of the next
+	MessageSystemAttributeNames []string `json:"MessageSystemAttributeNames"`
+	MessageAttributeNames       []string `json:"MessageAttributeNames"`
+	ReceiveRequestAttemptID     *string  `json:"ReceiveRequestAttemptId"`
+}
+
+// received is a message on the wire as a consumer gets it.
+type received struct {
+	MessageID         string                    `json:"MessageId"`
+	ReceiptHandle     string                    `json:"ReceiptHandle"`
+	BodyDigest        string                    `json:"MD5OfBody"`
+	Body              string                    `json:"Body"`
+	Attributes        map[string]string         `json:"Attributes,omitempty"`
+	AttributesDigest  string                    `json:"MD5OfMessageAttributes,omitempty"`
+	MessageAttributes map[string]attributeValue `json:"MessageAttributes,omitempty"`
+}
+
+type receiveMessageResult struct {
+	Messages []received `json:"Messages,omitempty"`
+}
+
+func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
+	name, err := s.queueName(in.queueRef)
+	if err != nil {
+		return nil, err
+	}
+	if in.ReceiveRequestAttemptID != nil {
+		return nil, fault(broker.InvalidParameterValue, "ReceiveRequestAttemptId is not valid for this queue type.")
+	}
+	system := make(map[string]bool)
+	for _, names := range [][]string{in.MessageSystemAttributeNames, in.AttributeNames} {
+		for _, n := range names {
+			if !isSystemAttribute(n) {
+				return nil, broker.Fail(broker.InvalidAttributeName, "Unknown Attribute %s.", n)
+			}
+			system[n] = true
+		}
+	}
+	messages, err := s.broker.Receive(c.ctx, name, broker.Poll{
+		Max: in.MaxNumberOfMessages, WaitSeconds: in.WaitTimeSeconds, VisibilitySeconds: in.VisibilityTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var result receiveMessageResult
+	for _, m := range messages {
+		wanted := selectAttributes(m.Attributes, in.MessageAttributeNames)
+		out := received{
+			MessageID: m.ID, ReceiptHandle: m.Handle, BodyDigest: bodyDigest(m.Body), Body: m.Body,
+			Attributes: systemAttributes(m, system), AttributesDigest: attributesDigest(wanted),
+		}
+		if len(wanted) > 0 {
+			out.MessageAttributes = make(map[string]attributeValue, len(wanted))
+		}
+		for n, a := range wanted {
+			out.MessageAttributes[n] = attributeValue{DataType: a.Type, StringValue: a.Text, BinaryValue: a.Binary}
+		}
+		result.Messages = append(result.Messages, out)
+	}
+	return result, nil
+}
+
+// isSystemAttribute tells whether a consumer may ask for the name. Some are of FIFO queues only, and then never come.
+func isSystemAttribute(name string) bool {
+	switch name {
+	case "All", "SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "MessageGroupId",
+		"DeadLetterQueueSourceArn", traceHeader, "SequenceNumber", "MessageDeduplicationId", "SqsManagedSseEnabled":
+		return true
+	}
+	return false
+}
+
+// systemAttributes returns those a consumer wants of what the server knows of a message. Times are in milliseconds since 1970.
+func systemAttributes(m broker.Message, wanted map[string]bool) map[string]string {
+	if len(wanted) == 0 {
+		return nil
+	}
+	all := map[string]string{
+		"SenderId":                         m.SenderID,
+		"SentTimestamp":                    strconv.FormatInt(m.SentAt.UnixMilli(), 10),
+		"ApproximateReceiveCount":          strconv.Itoa(m.Receives),
+		"ApproximateFirstReceiveTimestamp": strconv.FormatInt(m.FirstReceivedAt.UnixMilli(), 10),
+		"MessageGroupId":                   m.GroupID,
+		"DeadLetterQueueSourceArn":         m.SourceARN,
+		traceHeader:                        m.TraceHeader,
+	}
+	for name, value := range all {
+		if value == "" || !wanted["All"] && !wanted[name] {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// selectAttributes returns the message attributes a consumer asks for: by name, by prefix ("trace.*" or "trace*"), or all ("All",
+// ".*"). None are given unasked.
+func selectAttributes(all map[string]broker.Attribute, patterns []string) map[string]broker.Attribute {
+	wanted := make(map[string]broker.Attribute, len(all))
+	for name, a := range all {
+		for _, pattern := range patterns {
+			prefix, isPrefix := strings.CutSuffix(pattern, "*")
+			if isPrefix {
+				prefix = strings.TrimSuffix(prefix, ".")
+			}
+			if pattern == "All" || pattern == name || isPrefix && strings.HasPrefix(name, prefix) {
+				wanted[name] = a
+				break
+			}
+		}
+	}
+	return wanted
+}
+
+type deleteMessageInput struct {
+	queueRef
+	ReceiptHandle *string `json:"ReceiptHandle"`
+}
+
+func (s *Server) deleteMessage(_ *call, in *deleteMessageInput) (none, error) {
+	name, err := s.queueName(in.queueRef)
+	if err != nil {
+		return none{}, err
+	}
+	handle, err := required("ReceiptHandle", in.ReceiptHandle)
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, s.broker.Delete(name, handle)
+}
+
+type changeVisibilityInput struct {
+	queueRef
+	changeVisibility
+}
+
+type changeVisibility struct {
+	ReceiptHandle     *string `json:"ReceiptHandle"`
+	VisibilityTimeout *int    `json:"VisibilityTimeout"`
+}
+
+// apply changes one message's timeout.
+func (in changeVisibility) apply(b *broker.Broker, queue string) error {
+	handle, err := required("ReceiptHandle", in.ReceiptHandle)
+	if err != nil {
+		return err
+	}
+	if in.VisibilityTimeout == nil {
+		return missing("VisibilityTimeout")
+	}
+	return b.ChangeVisibility(queue, handle, *in.VisibilityTimeout)
+}
+
+func (s *Server) changeMessageVisibility(_ *call, in *changeVisibilityInput) (none, error) {
+	name, err := s.queueName(in.queueRef)
+	if err != nil {
+		return none{}, err
+	}
+	return none{}, in.apply(s.broker, name)
+}

@@ -1,0 +1,209 @@
+package sqs
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/llm-queue/llmq/local/cloud/sqs/internal/broker"
+)
+
+// maxRequestBytes bounds what is read of a request. It leaves room for a batch that is over SQS's own limit of 1 MiB, and escaped
+// at length, to be told BatchRequestTooLong.
+const maxRequestBytes = 32 << 20
+
+const contentType = "application/x-amz-json-1.0"
+
+// Options configure a Server. The zero value is a server in us-east-1 that logs nothing.
+type Options struct {
+	// Region is the region in every queue's ARN. Default "us-east-1".
+	Region string
+
+	// AccountID is the account in every queue's ARN and URL. Default "000000000000".
+	AccountID string
+
+	// MaxInFlight is how many messages of one queue may be in flight, past which ReceiveMessage fails with OverLimit. Default
+	// 120,000, as on AWS; a scenario that wants to see the limit lowers it.
+	MaxInFlight int
+
+	// Logger gets one debug record a request: operation, status, error code, duration. Never a body, an attribute or a key.
+	// Default: none.
+	Logger *slog.Logger
+}
+
+// Server is an SQS server. It is safe for concurrent use. Create it with New and end it with Close.
+type Server struct {
+	broker     *broker.Broker
+	account    string
+	log        *slog.Logger
+	operations map[string]*operation
+}
+
+// operation is one operation of the API and the count of its requests.
+type operation struct {
+	serve    func(*call, []byte) (any, error)
+	requests atomic.Int64
+}
+
+// call is what an operation knows of a request besides its parameters.
+type call struct {
+	ctx      context.Context //nolint:containedctx // a call lives exactly as long as its request
+	base     string          // of queue URLs: "http://host:port"
+	senderID string
+}
+
+// New returns a server without queues. It listens nowhere: the caller owns the listener and serves the Server on it.
+func New(o Options) *Server {
+	s := &Server{
+		account: cmp.Or(o.AccountID, "000000000000"),
+		log:     o.Logger,
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.broker = broker.New(broker.Config{
+		Region: cmp.Or(o.Region, "us-east-1"), AccountID: s.account, MaxInFlight: o.MaxInFlight,
+	})
+	s.operations = s.table()
+	return s
+}
+
+// Close ends every waiting poll, which then returns no message, and every timer. It returns when none of their goroutines is left.
+// Requests that come later get ServiceUnavailable, which SDKs retry: stop the listener first where that matters.
+func (s *Server) Close() { s.broker.Close() }
+
+// Stats is a count of what a server has been asked.
+type Stats struct {
+	// Requests is the number of requests by operation, as AWS would bill them (which also bills one more for every 64 KB beyond
+	// the first). Refused ones count too; operations never asked for are left out.
+	Requests map[string]int64
+}
+
+// Stats returns the counts since New.
+func (s *Server) Stats() Stats {
+	stats := Stats{Requests: map[string]int64{}}
+	for name, op := range s.operations {
+		if n := op.requests.Load(); n > 0 {
+			stats.Requests[name] = n
+		}
+	}
+	return stats
+}
+
+// ServeHTTP answers one request of the SQS API.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	name, out, err := s.serve(w, r)
+	status, code := http.StatusOK, ""
+	w.Header().Set("X-Amzn-Requestid", rand.Text())
+	if err != nil {
+		status, code = writeError(w, err)
+	} else if err := writeResult(w, out); err != nil {
+		status, code = writeError(w, err)
+	}
+	s.log.DebugContext(r.Context(), "sqs request",
+		"operation", name, "status", status, "error_code", code, "duration_ms", time.Since(began).Milliseconds())
+}
+
+// serve runs the operation a request asks for.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) (name string, out any, err error) {
+	if r.Method != http.MethodPost {
+		return "", nil, fault(methodNotAllowed, "SQS operations are POST requests.")
+	}
+	sender, err := senderOf(r.Header.Get("Authorization"))
+	if err != nil {
+		return "", nil, err
+	}
+	name, isSQS := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS.")
+	op := s.operations[name]
+	if !isSQS || op == nil {
+		return "", nil, fault(unknownOperation, "X-Amz-Target names no operation of SQS; this server speaks AWS JSON 1.0 only.")
+	}
+	op.requests.Add(1)
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != contentType {
+		return name, nil, fault(unsupportedMedia, "The content type must be "+contentType+".")
+	}
+	// All of it is read, or net/http could not tell that a caller has left a long poll.
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequestBytes))
+	if err != nil {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			return name, nil, fault(entityTooLarge, "The request is larger than 32 MiB.")
+		}
+		return name, nil, fault(serialization, "The request's body ended early.")
+	}
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	out, err = op.serve(&call{ctx: r.Context(), base: scheme + r.Host, senderID: sender}, body)
+	return name, out, err
+}
+
+// none is the result of an operation that has none.
+type none struct{}
+
+// writeResult writes an operation's result; none is an empty body, as on AWS.
+func writeResult(w http.ResponseWriter, out any) error {
+	w.Header().Set("Content-Type", contentType)
+	if _, empty := out.(none); empty {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return fault(internalFailure, "The result could not be encoded.")
+	}
+	_, _ = w.Write(body) // fails only when the caller has left
+	return nil
+}
+
+// typed turns a function over an operation's parameters and result into one over bytes.
+func typed[In, Out any](f func(*call, *In) (Out, error)) *operation {
+	return &operation{serve: func(c *call, body []byte) (any, error) {
+		var in In
+		if err := json.Unmarshal(body, &in); err != nil {
+			// The error is not passed on: it may quote the body.
+			return nil, fault(serialization, "The request's body is not the JSON of this operation's parameters.")
+		}
+		return f(c, &in)
+	}}
+}
+
+// table is every operation this server knows.
+func (s *Server) table() map[string]*operation {
+	return map[string]*operation{
+		"AddPermission":                typed(s.refusePermissions),
+		"CancelMessageMoveTask":        typed(s.cancelMessageMoveTask),
+		"ChangeMessageVisibility":      typed(s.changeMessageVisibility),
+		"ChangeMessageVisibilityBatch": typed(s.changeMessageVisibilityBatch),
+		"CreateQueue":                  typed(s.createQueue),
+		"DeleteMessage":                typed(s.deleteMessage),
+		"DeleteMessageBatch":           typed(s.deleteMessageBatch),
+		"DeleteQueue":                  typed(s.deleteQueue),
+		"GetQueueAttributes":           typed(s.getQueueAttributes),
+		"GetQueueUrl":                  typed(s.getQueueURL),
+		"ListDeadLetterSourceQueues":   typed(s.listDeadLetterSourceQueues),
+		"ListMessageMoveTasks":         typed(s.listMessageMoveTasks),
+		"ListQueueTags":                typed(s.listQueueTags),
+		"ListQueues":                   typed(s.listQueues),
+		"PurgeQueue":                   typed(s.purgeQueue),
+		"ReceiveMessage":               typed(s.receiveMessage),
+		"RemovePermission":             typed(s.refusePermissions),
+		"SendMessage":                  typed(s.sendMessage),
+		"SendMessageBatch":             typed(s.sendMessageBatch),
+		"SetQueueAttributes":           typed(s.setQueueAttributes),
+		"StartMessageMoveTask":         typed(s.startMessageMoveTask),
+		"TagQueue":                     typed(s.tagQueue),
+		"UntagQueue":                   typed(s.untagQueue),
+	}
+}
