@@ -1,0 +1,36 @@
+#!lua
+-- finish.lua: store a request's result under its claim's fence, and wake who waits.
+-- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms
+-- KEYS[2] llmq:<env>:res:<tenant hash>:{<rid>}  string  the result
+-- ARGV[1] now_ms       integer, "" = server TIME
+-- ARGV[2] owner        string, as taken
+-- ARGV[3] fence        integer, as taken
+-- ARGV[4] result       string, opaque
+-- ARGV[5] deadline_ms  integer, of the request
+-- ARGV[6] result_ms    integer > 0, how long after now and the deadline the result lives
+-- ARGV[7] keep_ms      integer > 0, the same for the claim, which outlives it
+-- ARGV[8] channel      string, told with the fence once the result is stored
+-- Returns {code}; code 1 stored, now or by an earlier try of this owner; 0 another owner has the claim or stored a result.
+local claim, result_key = KEYS[1], KEYS[2]
+local now = tonumber(ARGV[1])
+if not now then
+  local t = redis.call('TIME')
+  now = t[1] * 1000 + math.floor(t[2] / 1000)
+end
+local owner, fence, result = ARGV[2], ARGV[3], ARGV[4]
+local deadline, result_ms, keep, channel = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+
+local c = redis.call('HMGET', claim, 'state', 'fence', 'owner')
+if c[1] and (c[2] ~= fence or c[3] ~= owner) then
+  return { 0 }
+end
+if c[1] == 'done' then
+  return { 1 }
+end
+-- No claim at all: the store was emptied while we ran. The result is worth more than the rule.
+local later = math.max(now, deadline)
+redis.call('SET', result_key, result, 'PXAT', string.format('%.0f', later + result_ms))
+redis.call('HSET', claim, 'state', 'done', 'fence', fence, 'owner', owner)
+redis.call('PEXPIREAT', claim, string.format('%.0f', later + keep))
+redis.call('PUBLISH', channel, fence)
+return { 1 }

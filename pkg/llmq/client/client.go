@@ -1,0 +1,203 @@
+// Package client is the caller's side of llmq: it submits a request under its id,
+// sends it to its queue, and waits for the result without polling.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/results"
+)
+
+// Config is what a client knows about the deployment it calls.
+type Config struct {
+	Names          queue.Names
+	Catalogue      llmq.Catalogue
+	InlineMaxBytes int // bodies up to this many bytes travel inside the message
+}
+
+// bodies puts large bodies aside.
+type bodies interface {
+	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
+}
+
+// Deps are the client's collaborators; all are required.
+type Deps struct {
+	Valkey  redis.UniversalClient
+	Queue   queue.Queue
+	Claims  *claims.Store
+	Results *results.Store
+	Hub     *results.Hub
+	Bodies  bodies
+	Log     *slog.Logger
+}
+
+// Client calls models through the queue. It is safe for concurrent use.
+type Client struct {
+	cfg Config
+	Deps
+}
+
+// New checks its input and lists every fault at once.
+func New(cfg Config, d Deps) (*Client, error) {
+	var faults []error
+	for _, need := range []struct {
+		ok   bool
+		what string
+	}{
+		{cfg.Names.Prefix != "", "Config.Names"},
+		{cfg.InlineMaxBytes > 0, "a positive Config.InlineMaxBytes"},
+		{d.Valkey != nil, "Deps.Valkey"},
+		{d.Queue != nil, "Deps.Queue"},
+		{d.Claims != nil, "Deps.Claims"},
+		{d.Results != nil, "Deps.Results"},
+		{d.Hub != nil, "Deps.Hub"},
+		{d.Bodies != nil, "Deps.Bodies"},
+		{d.Log != nil, "Deps.Log"},
+	} {
+		if !need.ok {
+			faults = append(faults, fmt.Errorf("client: %s is required", need.what))
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return &Client{cfg: cfg, Deps: d}, nil
+}
+
+// Do sends a request and waits for its reply. A request whose id is known is not sent
+// again: Do takes up the one that runs, or returns its stored result.
+//
+// It waits until ctx ends, and not much longer than the request's deadline. Every error
+// is an [*llmq.Error]. When the wait ends first it is [llmq.CodeTimeout]; the
+// request runs on until its own deadline, and the same id takes it up again.
+func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
+	ctx, cancel := context.WithDeadline(ctx, r.Deadline.Add(grace))
+	defer cancel()
+	reply, err := c.do(ctx, r)
+	if err == nil {
+		return reply, nil
+	}
+	if ctx.Err() != nil {
+		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)
+	}
+	e := llmq.AsError(err)
+	if e.Meta.RequestID == "" {
+		e.Meta.RequestID, e.Meta.Lane = r.ID, r.Lane
+	}
+	return nil, e
+}
+
+// grace is how long past its deadline a request's own verdict on it is waited for.
+const grace = 2 * time.Second
+
+func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
+	model, _, err := c.cfg.Catalogue.Resolve(r.Model, r.Op.Wire())
+	if err != nil {
+		return nil, err
+	}
+	sub, err := c.submit(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	waiter, err := c.Hub.Subscribe(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer waiter.Close()
+	if !sub.Sent {
+		if err := c.send(ctx, r, model); err != nil {
+			return nil, err
+		}
+	}
+	stored, err := c.look(ctx, r, sub)
+	if err != nil {
+		return nil, err
+	}
+	if stored == nil {
+		if stored, err = waiter.Result(ctx); err != nil {
+			return nil, err
+		}
+	}
+	res, err := c.Results.Decode(ctx, r, stored)
+	if err != nil {
+		return nil, err
+	}
+	if res.Err != nil {
+		return nil, res.Err
+	}
+	return res.Reply, nil
+}
+
+func (c *Client) submit(ctx context.Context, r llmq.Request) (claims.Submission, error) {
+	var b luascript.Batch
+	submitted := c.Claims.Submit(&b, r, claims.BodyHash(r))
+	if err := b.Run(ctx, c.Valkey); err != nil {
+		return claims.Submission{}, err
+	}
+	return submitted()
+}
+
+// send puts the request on its queue. A send that failed may have reached it all the
+// same; sent again under the same id it runs once, since the claim is one.
+func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model) error {
+	env := llmq.Envelope{
+		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
+		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Params: r.Body,
+	}
+	if len(r.Body) > c.cfg.InlineMaxBytes {
+		ref, err := c.Bodies.Put(ctx, "off/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID()), r.Body)
+		if err != nil {
+			return err
+		}
+		env.Params, env.Ref = nil, &ref
+	}
+	body, err := env.Encode()
+	if err != nil {
+		return err
+	}
+	return c.Queue.Send(ctx, c.cfg.Names.Model(m.Alias, m.Queue(r.Lane)), queue.Outgoing{
+		Body: body, Group: llmq.TenantHash(r.Tenant),
+		Attributes: map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())},
+	})
+}
+
+// look reads the result once after the send, in case it came before the subscription
+// stood, and notes the send. A known request may have ended long ago.
+func (c *Client) look(ctx context.Context, r llmq.Request, sub claims.Submission) ([]byte, error) {
+	var b luascript.Batch
+	var marked, done luascript.Pending[bool]
+	if !sub.Sent {
+		marked = c.Claims.MarkSent(&b, r)
+	}
+	if sub.Known {
+		done = c.Claims.Done(&b, r) // before the result: one that ends in between must not look expired
+	}
+	stored := c.Results.Look(&b, r)
+	if err := b.Run(ctx, c.Valkey); err != nil {
+		return nil, err
+	}
+	if marked != nil {
+		if ok, err := marked(); err != nil || !ok {
+			c.Log.Warn("send not noted; a repeat sends again", "request_id", r.ID, "error", err)
+		}
+	}
+	body, err := stored()
+	if err != nil || body != nil || done == nil {
+		return body, err
+	}
+	ended, err := done()
+	if err == nil && ended {
+		err = llmq.Errorf(llmq.CodeResultExpired, "the request %s has ended and its result is no longer stored", r.ID)
+	}
+	return nil, err
+}

@@ -1,0 +1,157 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+)
+
+// waitForSlot asks again and again for a slot, ever more slowly, while the claim is
+// kept. It reports true when the run is over, with what to do.
+func (r *run) waitForSlot(ctx context.Context) (Verdict, bool) {
+	wait := capacityWaitQueued
+	if r.Request.Lane == llmq.LaneRT {
+		wait = r.cfg.RTCapacityWait
+	}
+	until := r.bound(time.Now().Add(wait))
+	pause := capacity.RetryFull
+	for {
+		next := time.Now().Add(jitter(pause/2, pause))
+		if next.After(until) {
+			return r.outOfWait(), true
+		}
+		if !sleepUntil(ctx, next) {
+			return Verdict{Action: Release, Reason: reasonInterrupted}, true
+		}
+		var b luascript.Batch
+		admits := r.Capacity.Admit(&b, r.target, r.owner)
+		err := b.Run(ctx, r.Valkey)
+		if err == nil {
+			var a capacity.Admission
+			if a, err = admits(); err == nil && a.Granted {
+				r.holdSlot(a.Slot)
+				return Verdict{}, false
+			}
+		}
+		if err != nil {
+			r.log.Warn("state store failed", "doing", "admit", "error", err)
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// outOfWait says what becomes of a request that found no slot in time.
+func (r *run) outOfWait() Verdict {
+	switch {
+	case !time.Now().Add(time.Second).Before(r.Request.Deadline):
+		return Verdict{Action: Stored, Reason: string(llmq.CodeExpired)}
+	case r.Request.Lane == llmq.LaneRT:
+		return Verdict{Action: Stored, Reason: string(llmq.CodeNoCapacity)}
+	default:
+		return Verdict{Action: Release, After: jitter(5*time.Second, 15*time.Second), Reason: reasonNoCapacity}
+	}
+}
+
+// settleWait ends a run that got no slot: by an error that is stored, or by a release.
+func (r *run) settleWait(ctx context.Context, v Verdict, k *keeper) Verdict {
+	if k.lost() != nil {
+		r.log.Warn("gave up", "error", k.lost())
+		return Verdict{Action: Leave, Reason: reasonLost}
+	}
+	switch v.Reason {
+	case string(llmq.CodeExpired):
+		return r.finish(ctx, llmq.Result{Err: llmq.Errorf(llmq.CodeExpired, "the deadline passed while the request waited for a slot")}, capacity.Abandoned)
+	case string(llmq.CodeNoCapacity):
+		return r.finish(ctx, llmq.Result{Err: llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s within %s", r.target, r.cfg.RTCapacityWait).After(time.Second)}, capacity.Abandoned)
+	}
+	v.Defer = r.deferClaim(v.After)
+	return v
+}
+
+// bound is the nearest of t, the call's deadline and the process's limit.
+func (r *run) bound(t time.Time) time.Time {
+	if r.Request.Deadline.Before(t) {
+		t = r.Request.Deadline
+	}
+	if !r.Limit.IsZero() && r.Limit.Before(t) {
+		t = r.Limit
+	}
+	return t
+}
+
+// attempt sends the request once, bounded by every deadline there is.
+func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
+	ctx, cancel := context.WithDeadline(ctx, r.bound(time.Now().Add(r.cfg.AttemptTimeout)))
+	defer cancel()
+	r.meta.Attempts++
+	start := time.Now()
+	resp, err := r.Providers[r.target.Provider].Call(ctx, provider.Request{Op: r.Request.Op, ModelID: r.modelID(), Body: r.Request.Body})
+	r.meta.Provided += time.Since(start)
+	return resp, err
+}
+
+// decide turns what the attempt gave into the end of the run.
+func (r *run) decide(ctx context.Context, k *keeper, resp *provider.Response, err error) Verdict {
+	if err == nil {
+		return r.finish(ctx, llmq.Result{Reply: &llmq.Reply{Status: resp.Status, ContentType: resp.ContentType, Body: resp.Body}}, capacity.OK)
+	}
+	if k.lost() != nil {
+		// Ours no more: the new owner's result will stand. The slot lapses with the socket closed.
+		r.log.Warn("attempt cancelled", "error", k.lost())
+		r.abandonSlot(context.WithoutCancel(ctx))
+		return Verdict{Action: Leave, Reason: reasonLost}
+	}
+	now := time.Now()
+	late := !now.Before(r.Request.Deadline)
+	stopped := ctx.Err() != nil || (!r.Limit.IsZero() && !now.Before(r.Limit))
+	if stopped && !late {
+		return r.interrupted(ctx)
+	}
+	ending, failure := capacity.Failed, llmq.Errorf(llmq.CodeInternal, "the attempt failed").Because(err)
+	if pe, ok := errors.AsType[*provider.Error](err); ok {
+		if pe.Class == provider.Throttle {
+			ending = capacity.Throttled
+		}
+		failure = r.explain(pe)
+	}
+	if late || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, llmq.CodeTimeout) {
+		failure = llmq.Errorf(llmq.CodeTimeout, "%s did not answer in time", r.target).Because(err)
+	}
+	return r.finish(ctx, llmq.Result{Err: failure}, ending)
+}
+
+// interrupted hands an attempt back that this process has no time left for.
+func (r *run) interrupted(ctx context.Context) Verdict {
+	r.abandonSlot(context.WithoutCancel(ctx))
+	return Verdict{Action: Release, Reason: reasonOutOfTime, Defer: r.deferClaim(0)}
+}
+
+// explain words a provider's failure for the caller.
+func (r *run) explain(pe *provider.Error) *llmq.Error {
+	said := pe.Message
+	if said == "" {
+		said = fmt.Sprintf("status %d", pe.Status)
+		if pe.Status == 0 {
+			said = "no answer"
+		}
+	}
+	return llmq.Errorf(pe.Code, "%s: %s", r.target, said).After(pe.RetryAfter).Because(pe)
+}
+
+// sleepUntil reports false when ctx ended first.
+func sleepUntil(ctx context.Context, t time.Time) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

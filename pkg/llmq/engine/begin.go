@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+// begin takes the claim and, where wanted, asks for a slot, in one round trip. It
+// reports true when the run is over, with what to do.
+func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
+	var b luascript.Batch
+	takes := r.Claims.Take(&b, r.Request, r.owner)
+	var admits luascript.Pending[capacity.Admission]
+	if wantSlot {
+		admits = r.Capacity.Admit(&b, r.target, r.owner)
+	}
+	if err := b.Run(ctx, r.Valkey); err != nil {
+		return r.storeDown("begin", err), true
+	}
+	take, err := takes()
+	if err != nil {
+		return r.storeDown("take", err), true
+	}
+	if wantSlot {
+		admission, err := admits()
+		if err != nil {
+			return r.giveBack(ctx, take, r.storeDown("admit", err)), true
+		}
+		if admission.Granted {
+			r.holdSlot(admission.Slot)
+		}
+	}
+	r.claim = take.Claim
+	switch take.State {
+	case claims.Taken:
+		r.meta.Attempts, r.meta.Takeovers = take.Claim.Attempts, take.Claim.Takeovers
+		if !r.QueuedAt.IsZero() {
+			r.meta.QueueWait = max(0, time.Since(r.QueuedAt))
+		}
+		return Verdict{}, false
+	case claims.Stored:
+		r.abandonSlot(ctx)
+		return Verdict{Action: Stored, Reason: "already_stored"}, true
+	case claims.Busy:
+		r.abandonSlot(ctx)
+		return Verdict{Action: Release, After: take.Wait, Reason: reasonBusy}, true
+	default:
+		r.abandonSlot(ctx)
+		return Verdict{Action: Release, After: take.Wait, Reason: reasonDeferred}, true
+	}
+}
+
+// storeDown hands the message back when the state store did not answer: what it may
+// have granted lapses by itself.
+func (r *run) storeDown(doing string, err error) Verdict {
+	r.log.Warn("state store failed", "doing", doing, "error", err)
+	return Verdict{Action: Release, After: jitter(2*time.Second, 8*time.Second), Reason: reasonStoreDown}
+}
+
+// giveBack adds the claim's return to a release.
+func (r *run) giveBack(ctx context.Context, take claims.Take, v Verdict) Verdict {
+	if take.State == claims.Taken {
+		r.claim = take.Claim
+		v.Defer = r.deferClaim(v.After)
+	}
+	r.abandonSlot(ctx)
+	return v
+}
+
+// deferClaim makes the function that gives the claim back. The message's visibility
+// is changed first: the other way round a duplicate could come back too early and
+// find the claim free.
+func (r *run) deferClaim(after time.Duration) func(context.Context) {
+	return func(ctx context.Context) {
+		var b luascript.Batch
+		deferred := r.Claims.Defer(&b, r.claim, after, r.meta.Attempts)
+		if err := b.Run(ctx, r.Valkey); err != nil {
+			r.log.Warn("state store failed", "doing", "defer", "error", err)
+			return
+		}
+		if ok, err := deferred(); err != nil || !ok {
+			r.log.Warn("claim not deferred", "held", ok, "error", err)
+		}
+	}
+}
+
+// abandonSlot returns a slot that no attempt was made with. One that can't be
+// returned lapses.
+func (r *run) abandonSlot(ctx context.Context) {
+	slot, held := r.dropSlot()
+	if !held {
+		return
+	}
+	var b luascript.Batch
+	settled := r.Capacity.Settle(&b, slot, capacity.Abandoned)
+	err := b.Run(ctx, r.Valkey)
+	if err == nil {
+		_, err = settled()
+	}
+	if err != nil {
+		r.log.Warn("slot left to lapse", "error", err)
+	}
+}

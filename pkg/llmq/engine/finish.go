@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+)
+
+const (
+	finishTries   = 3
+	finishTimeout = 5 * time.Second
+	finishPause   = 200 * time.Millisecond
+)
+
+// finish stores the result, wakes its waiters and returns the slot, in one round trip.
+// It outlives the call's own context, since a deadline that passed must be told too.
+func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Ending) Verdict {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	res.RID, res.Tenant = r.Request.RID(), r.Request.Tenant
+	if res.Err != nil {
+		res.Err.Meta = r.meta
+		r.logFailure(res.Err)
+	} else {
+		res.Reply.Meta = r.meta
+	}
+	stored, err := r.Results.Encode(ctx, res)
+	if err != nil {
+		r.log.Error("result not stored", "error", err)
+		r.abandonSlot(ctx)
+		return Verdict{Action: Leave, Reason: reasonStoreDown}
+	}
+	for try := 1; ; try++ {
+		held, err := r.store(ctx, stored, ending)
+		switch {
+		case err == nil && held:
+			return Verdict{Action: Stored, Reason: string(ending)}
+		case err == nil:
+			r.log.Warn("result dropped: another owner has the claim")
+			return Verdict{Action: Leave, Reason: reasonLost}
+		case try == finishTries || !sleepUntil(ctx, time.Now().Add(finishPause)):
+			r.log.Error("result not stored", "tries", try, "error", err)
+			return Verdict{Action: Leave, Reason: reasonStoreDown}
+		}
+	}
+}
+
+func (r *run) store(ctx context.Context, stored []byte, ending capacity.Ending) (bool, error) {
+	var b luascript.Batch
+	finished := r.Claims.Finish(&b, r.claim, stored)
+	var settled luascript.Pending[struct{}]
+	if slot, held := r.heldSlot(); held {
+		settled = r.Capacity.Settle(&b, slot, ending)
+	}
+	if err := b.Run(ctx, r.Valkey); err != nil {
+		return false, err
+	}
+	if settled != nil {
+		if _, err := settled(); err != nil {
+			r.log.Warn("slot left to lapse", "error", err)
+		}
+	}
+	return finished()
+}
+
+// logFailure says why a call failed, without what the provider said: it may quote the
+// prompt.
+func (r *run) logFailure(failure *llmq.Error) {
+	attrs := []any{"code", string(failure.Code), "target", r.target.String(), "attempts", r.meta.Attempts}
+	if pe, ok := errors.AsType[*provider.Error](failure.Err); ok {
+		attrs = append(attrs, "class", pe.Class.String(), "status", pe.Status, "kind", pe.Kind, "cause", pe.Err)
+	} else if failure.Err != nil {
+		attrs = append(attrs, "cause", failure.Err)
+	}
+	r.log.Info("call_failed", attrs...)
+}

@@ -1,0 +1,75 @@
+// Package offload keeps bodies that are too large for a message or a result in the
+// data bucket. A stored body is named with its hash, which is compared before a byte
+// of it is parsed (SECURITY-DESIGN MS4).
+package offload
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"regexp"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// MaxBytes bounds a stored body (SECURITY-DESIGN IN1).
+const MaxBytes = 20 << 20
+
+// keyForm is what a key must look like: a class, the tenant's hash, a name.
+var keyForm = regexp.MustCompile(`^(off|res)/[a-z2-7]{16}/[A-Za-z0-9_-]{1,200}$`)
+
+// Bucket reads and writes bodies. It is safe for concurrent use.
+type Bucket struct {
+	api  *s3.Client
+	name string
+}
+
+// New is the store in the bucket of that name.
+func New(api *s3.Client, name string) *Bucket { return &Bucket{api: api, name: name} }
+
+// Put stores a body. The same key is overwritten: keys are named by request.
+func (b *Bucket) Put(ctx context.Context, key string, body []byte) (llmq.Ref, error) {
+	if !keyForm.MatchString(key) || len(body) > MaxBytes {
+		return llmq.Ref{}, fmt.Errorf("offload: key %q or size %d is illegal", llmq.Clip(key, 80), len(body))
+	}
+	sum := sha256.Sum256(body)
+	ref := llmq.Ref{Key: key, SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(body))}
+	_, err := b.api.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: &b.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String("application/json"),
+	})
+	if err != nil {
+		return llmq.Ref{}, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("put %s: %w", key, err))
+	}
+	return ref, nil
+}
+
+// Get fetches a body and checks its length and hash. A reference of another form
+// causes no call at all. A body that is missing or is not what the reference
+// announced is [llmq.CodeBadEnvelope]; a store that fails, [llmq.CodeQueueUnavailable].
+func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
+	if !keyForm.MatchString(ref.Key) || ref.Bytes < 1 || ref.Bytes > MaxBytes || len(ref.SHA256) != 64 {
+		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref is not of its form").At("ref")
+	}
+	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: &ref.Key})
+	if err != nil {
+		if isMissing(err) {
+			return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(err)
+		}
+		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("get %s: %w", ref.Key, err))
+	}
+	defer out.Body.Close() //nolint:errcheck // it was read, or the read's error is returned
+	body, err := io.ReadAll(io.LimitReader(out.Body, ref.Bytes+1))
+	if err != nil {
+		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store broke off").Because(fmt.Errorf("get %s: %w", ref.Key, err))
+	}
+	if sum := sha256.Sum256(body); int64(len(body)) != ref.Bytes || hex.EncodeToString(sum[:]) != ref.SHA256 {
+		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref")
+	}
+	return body, nil
+}

@@ -1,0 +1,133 @@
+// Package sqs carries llmq's messages on Amazon SQS standard queues.
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// Limits of SQS (AWS-FACTS section 1).
+const (
+	MaxMessageBytes = 1 << 20          // body and attributes
+	MaxDelay        = 15 * time.Minute // of a message
+	MaxVisibility   = 12 * time.Hour   // of a receive
+	batchEntries    = 10
+)
+
+// Client is a queue.Queue on SQS. It is safe for concurrent use.
+type Client struct {
+	api         *sqs.Client
+	urlBase     string
+	sendTimeout time.Duration
+}
+
+var _ queue.Queue = (*Client)(nil)
+
+// New is a client of the queues below urlBase, e.g.
+// https://sqs.eu-west-1.amazonaws.com/111122223333: names are joined to it rather than
+// looked up, which saves a request and a permission. A send takes at most sendTimeout.
+func New(api *sqs.Client, urlBase string, sendTimeout time.Duration) *Client {
+	return &Client{api: api, urlBase: strings.TrimRight(urlBase, "/"), sendTimeout: sendTimeout}
+}
+
+func (c *Client) url(q queue.Name) *string { return aws.String(c.urlBase + "/" + string(q)) }
+
+// Send implements queue.Queue. A send that SQS refuses for the message's own sake is
+// [llmq.CodeTooLarge] or [llmq.CodeInternal]; anything else is
+// [llmq.CodeQueueUnavailable], and the message may be on the queue all the same.
+func (c *Client) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
+	ctx, cancel := context.WithTimeout(ctx, c.sendTimeout)
+	defer cancel()
+	in := &sqs.SendMessageInput{
+		QueueUrl: c.url(q), MessageBody: aws.String(string(m.Body)), DelaySeconds: int32(min(m.Delay, MaxDelay) / time.Second),
+		MessageAttributes: make(map[string]types.MessageAttributeValue, len(m.Attributes)),
+	}
+	size := len(m.Body)
+	for name, value := range m.Attributes {
+		size += len(name) + len("String") + len(value)
+		in.MessageAttributes[name] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: aws.String(value)}
+	}
+	if size > MaxMessageBytes {
+		return llmq.Errorf(llmq.CodeTooLarge, "the message has %d bytes with its attributes; a queue carries %d", size, MaxMessageBytes)
+	}
+	if m.Group != "" {
+		in.MessageGroupId = &m.Group
+	}
+	if _, err := c.api.SendMessage(ctx, in); err != nil {
+		if _, ok := errors.AsType[*types.InvalidMessageContents](err); ok {
+			return llmq.Errorf(llmq.CodeInternal, "the message holds a character that SQS refuses").Because(err)
+		}
+		return unavailable("send to", q, err)
+	}
+	return nil
+}
+
+// Extend implements queue.Queue by batches of ten.
+func (c *Client) Extend(ctx context.Context, q queue.Name, leases []queue.Lease) []error {
+	errs := make([]error, len(leases))
+	for from := 0; from < len(leases); from += batchEntries {
+		c.extendBatch(ctx, q, leases[from:min(from+batchEntries, len(leases))], errs[from:])
+	}
+	return errs
+}
+
+func (c *Client) extendBatch(ctx context.Context, q queue.Name, leases []queue.Lease, errs []error) {
+	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: c.url(q)}
+	for i, l := range leases {
+		secs := (min(max(l.For, 0), MaxVisibility) + time.Second - 1) / time.Second
+		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
+			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(l.Receipt), VisibilityTimeout: int32(secs),
+		})
+	}
+	out, err := c.api.ChangeMessageVisibilityBatch(ctx, in)
+	if err != nil {
+		err = unavailable("extend in", q, err)
+		for i := range leases {
+			errs[i] = err
+		}
+		return
+	}
+	for _, f := range out.Failed {
+		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil && i >= 0 && i < len(leases) {
+			errs[i] = fmt.Errorf("extend in %s: %s: %s", q, aws.ToString(f.Code), aws.ToString(f.Message))
+		}
+	}
+}
+
+// Depth implements queue.Queue.
+func (c *Client) Depth(ctx context.Context, q queue.Name) (queue.Depth, error) {
+	out, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: c.url(q), AttributeNames: []types.QueueAttributeName{
+		types.QueueAttributeNameApproximateNumberOfMessages,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+	}})
+	if err != nil {
+		return queue.Depth{}, unavailable("read the depth of", q, err)
+	}
+	var d queue.Depth
+	for name, dst := range map[types.QueueAttributeName]*int{
+		types.QueueAttributeNameApproximateNumberOfMessages:           &d.Visible,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible: &d.InFlight,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed:    &d.Delayed,
+	} {
+		if *dst, err = strconv.Atoi(out.Attributes[string(name)]); err != nil {
+			return queue.Depth{}, fmt.Errorf("depth of %s: %s is no number", q, name)
+		}
+	}
+	return d, nil
+}
+
+func unavailable(doing string, q queue.Name, err error) error {
+	return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue can't be reached").Because(fmt.Errorf("%s %s: %w", doing, q, err))
+}

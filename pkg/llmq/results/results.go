@@ -1,0 +1,73 @@
+// Package results reads how requests ended and wakes those who wait: one
+// subscription connection and one reader per process, however many wait. Storing is
+// the business of the claim's fence, so it is not done here.
+package results
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+// Bodies fetches and stores bodies that are too large for the state store.
+type Bodies interface {
+	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
+	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
+}
+
+// Store encodes and reads results. It is safe for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+	keys   keys.Space
+	bodies Bodies
+	inline int
+}
+
+// New is the store of one environment's results. Bodies of more than inline bytes
+// lie in bodies.
+func New(client redis.UniversalClient, space keys.Space, bodies Bodies, inline int) *Store {
+	return &Store{client: client, keys: space, bodies: bodies, inline: inline}
+}
+
+// Encode makes the stored form of a result, putting a large body aside first.
+func (s *Store) Encode(ctx context.Context, r llmq.Result) ([]byte, error) {
+	if r.Reply == nil || len(r.Reply.Body) <= s.inline {
+		return llmq.EncodeResult(r, nil)
+	}
+	ref, err := s.bodies.Put(ctx, "res/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID), r.Reply.Body)
+	if err != nil {
+		return nil, err
+	}
+	return llmq.EncodeResult(r, &ref)
+}
+
+// Look reads the stored form of r's result; it is nil when there is none.
+func (s *Store) Look(b *luascript.Batch, r llmq.Request) luascript.Pending[[]byte] {
+	call := b.Command("GET", s.keys.Call(r.Tenant, r.RID()).Result)
+	return func() ([]byte, error) {
+		text, ok, err := call.Text()
+		if err != nil || !ok {
+			return nil, err
+		}
+		return []byte(text), nil
+	}
+}
+
+// Decode reads what [Store.Look] or a [Waiter] gave, checks that it is r's own, and
+// fetches a body that lies elsewhere.
+func (s *Store) Decode(ctx context.Context, r llmq.Request, stored []byte) (llmq.Result, error) {
+	res, ref, err := llmq.DecodeResult(stored, r.RID(), r.Tenant)
+	if err != nil {
+		return llmq.Result{}, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(err)
+	}
+	if ref != nil {
+		if res.Reply.Body, err = s.bodies.Get(ctx, *ref); err != nil {
+			return llmq.Result{}, err
+		}
+	}
+	return res, nil
+}

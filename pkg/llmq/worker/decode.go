@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// DefaultTenant owns what producers send that are not listed with a tenant of their
+// own.
+const DefaultTenant = "default"
+
+// envelopeLimits leaves room for the envelope around a body that the door let in.
+func envelopeLimits() strictjson.Limits {
+	l := strictjson.Default()
+	l.Depth++
+	l.Members += 32
+	return l
+}
+
+// decode reads a message as a request. What it refuses is an *llmq.Error whose code
+// says what is to become of the message.
+func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, error) {
+	if err := strictjson.Check(m.Body, envelopeLimits()); err != nil {
+		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "%s", llmq.AsError(err).Message).At(llmq.AsError(err).Field)
+	}
+	env, err := llmq.DecodeEnvelope(m.Body)
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	here, ok := w.homes[m.Queue]
+	if !ok {
+		return llmq.Request{}, llmq.Errorf(llmq.CodeWrongQueue, "the queue %s belongs to no configured model", m.Queue)
+	}
+	ref, err := llmq.ParseModelRef(env.Model)
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	lane, err := w.checkHome(here, ref, env)
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	req := llmq.Request{
+		ID: env.ID, Tenant: env.Tenant, KeyID: env.KeyID, Op: env.Op, Model: ref, Lane: lane, Fallback: env.Fallback,
+		Deadline: deadline(env, lane, m.SentAt), Body: env.Params, User: env.User, Session: env.Session, Trace: env.Trace,
+	}
+	if req.Tenant == "" {
+		req.Tenant = DefaultTenant
+	}
+	if req.Fallback == "" {
+		req.Fallback = llmq.FallbackChain
+	}
+	if env.Ref != nil {
+		if req.Body, err = w.Bodies.Get(ctx, *env.Ref); err != nil {
+			return llmq.Request{}, err
+		}
+		if err := strictjson.Check(req.Body, strictjson.Default()); err != nil {
+			return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body: %s", llmq.AsError(err).Message).At("ref")
+		}
+	}
+	return req, nil
+}
+
+// checkHome compares the model and lane that a message names with those of the queue
+// it came on: the queue decides what it may spend (SECURITY-DESIGN MS3). A model that
+// this worker lacks passes; the engine hands it back.
+func (w *Worker) checkHome(here home, ref llmq.ModelRef, env llmq.Envelope) (llmq.Lane, error) {
+	model, _, err := w.cfg.Catalogue.Resolve(ref, env.Op.Wire())
+	switch {
+	case errors.Is(err, llmq.CodeModelNotFound):
+	case model.Alias != here.alias:
+		return "", llmq.Errorf(llmq.CodeWrongQueue, "the message names the model %q, its queue belongs to %q", ref, here.alias).At("model")
+	}
+	lane := env.Lane
+	if lane == "" {
+		lane = here.lane
+	}
+	if err == nil && model.Queue(lane) != here.lane {
+		return "", llmq.Errorf(llmq.CodeWrongQueue, "the message names the lane %s, its queue is %s's", lane, here.lane).At("lane")
+	}
+	return lane, nil
+}
+
+// deadline is the envelope's, or the lane's default, and never past the lane's longest
+// (SECURITY-DESIGN MS3).
+func deadline(env llmq.Envelope, lane llmq.Lane, sentAt time.Time) time.Time {
+	if env.Deadline.IsZero() {
+		return sentAt.Add(lane.DefaultTimeout())
+	}
+	if last := sentAt.Add(lane.MaxTimeout()); env.Deadline.After(last) {
+		return last
+	}
+	return env.Deadline
+}

@@ -1,0 +1,224 @@
+// Package worker turns a batch of messages into outcomes: each message is run by the
+// engine, handed back, or moved to the dead-letter queue with its reason. Whatever
+// happens to one message, its neighbours never notice.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+const (
+	// Lease is how long a message stays hidden without renewal: longer than the claim's
+	// 45 s, so that it never comes back to a claim that still holds, and short enough that
+	// a killed worker's messages are back within a minute (FEATURES B7).
+	Lease = 55 * time.Second
+	// Margin is what an invocation keeps back of its time to store results and answer.
+	Margin = 8 * time.Second
+)
+
+// Action is what becomes of a message.
+type Action int
+
+const (
+	// Ack: its result is stored, or it lies in the dead-letter queue. Delete it.
+	Ack Action = iota + 1
+	// Keep: it comes back by its visibility, which has been set. Do not delete it.
+	Keep
+)
+
+// Outcome is the end of one message's handling. Everything but the deletion has been
+// done: visibility, claim, dead-letter queue.
+type Outcome struct {
+	MessageID string
+	Action    Action
+	Reason    string // for logs and metrics; from a short list
+}
+
+// runner is what the worker needs of the engine.
+type runner interface {
+	Run(ctx context.Context, c engine.Call) engine.Verdict
+}
+
+// bodies fetches what a message's ref points at.
+type bodies interface {
+	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
+}
+
+// Config is what the worker knows about its deployment.
+type Config struct {
+	Names     queue.Names
+	Catalogue llmq.Catalogue
+}
+
+// Deps are the worker's collaborators; all are required.
+type Deps struct {
+	Queue  queue.Queue
+	Engine runner
+	Bodies bodies
+	Log    *slog.Logger
+}
+
+// Worker handles batches. It is safe for concurrent use and keeps no state of them.
+type Worker struct {
+	cfg Config
+	Deps
+	homes map[queue.Name]home // every queue of the deployment
+}
+
+// home is what a queue's name stands for.
+type home struct {
+	alias string
+	lane  llmq.Lane
+}
+
+// New checks its input and lists every fault at once.
+func New(cfg Config, d Deps) (*Worker, error) {
+	var faults []error
+	for what, missing := range map[string]bool{
+		"Config.Names": cfg.Names.Prefix == "", "Deps.Queue": d.Queue == nil, "Deps.Engine": d.Engine == nil,
+		"Deps.Bodies": d.Bodies == nil, "Deps.Log": d.Log == nil,
+	} {
+		if missing {
+			faults = append(faults, fmt.Errorf("worker: %s is required", what))
+		}
+	}
+	if len(faults) > 0 {
+		slices.SortFunc(faults, func(a, b error) int { return slices.Compare([]byte(a.Error()), []byte(b.Error())) })
+		return nil, errors.Join(faults...)
+	}
+	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}}
+	for _, m := range cfg.Catalogue.Models() {
+		for _, l := range m.Lanes {
+			w.homes[cfg.Names.Model(m.Alias, l)] = home{m.Alias, l}
+		}
+	}
+	return w, nil
+}
+
+// Handle runs a batch, its messages side by side, and returns one outcome each, in
+// their order. It returns when everything it started has ended, some time before the
+// context's deadline.
+func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
+	out := make([]Outcome, len(msgs))
+	for i, m := range msgs {
+		out[i] = Outcome{MessageID: m.ID, Action: Keep, Reason: "not_finished"}
+	}
+	keeper := w.keep(ctx, msgs)
+	defer keeper.stop()
+	var limit time.Time
+	if d, ok := ctx.Deadline(); ok {
+		limit = d.Add(-Margin)
+	}
+	var wg sync.WaitGroup
+	for i := range msgs {
+		wg.Go(func() {
+			defer keeper.forget(i)
+			defer func() {
+				if p := recover(); p != nil {
+					// The value may hold a body; its type may not.
+					w.Log.Error("message handling panicked", "message_id", msgs[i].ID, "panic_type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+				}
+			}()
+			out[i] = w.handle(ctx, msgs[i], limit, func() { keeper.settle(i) })
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// handle runs one message. settle ends its renewals, before its visibility is set to
+// anything else.
+func (w *Worker) handle(ctx context.Context, m queue.Message, limit time.Time, settle func()) Outcome {
+	log := w.Log.With("message_id", m.ID, "queue", string(m.Queue))
+	req, err := w.decode(ctx, m)
+	if err != nil {
+		settle()
+		return w.refuse(ctx, log, m, llmq.AsError(err))
+	}
+	v := w.Engine.Run(ctx, engine.Call{Request: req, QueuedAt: m.SentAt, Limit: limit})
+	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
+	switch v.Action {
+	case engine.Stored:
+		out.Action = Ack
+	case engine.Release:
+		settle()
+		w.release(ctx, log, m, v.After, v.Reason)
+		if v.Defer != nil {
+			v.Defer(context.WithoutCancel(ctx))
+		}
+	default:
+	}
+	return out
+}
+
+const (
+	// newerFor is how long a message of a newer version waits for newer workers.
+	newerFor = time.Hour
+	// newerEvery is how often it is looked at meanwhile.
+	newerEvery = 30 * time.Second
+	// storeRetry is when a message is looked at again whose body could not be fetched.
+	storeRetry = 10 * time.Second
+)
+
+// refuse handles a message that is no request for this worker: it goes back while
+// waiting may help, else to the dead-letter queue with its reason.
+func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, why *llmq.Error) Outcome {
+	switch {
+	case errors.Is(why, llmq.CodeNewerEnvelope) && time.Since(m.SentAt) < newerFor:
+		w.release(ctx, log, m, newerEvery, string(why.Code))
+		return Outcome{m.ID, Keep, string(why.Code)}
+	case errors.Is(why, llmq.CodeQueueUnavailable):
+		log.Warn("body not fetched", "cause", why.Err)
+		w.release(ctx, log, m, storeRetry, string(why.Code))
+		return Outcome{m.ID, Keep, string(why.Code)}
+	}
+	attrs := maps.Clone(m.Attributes)
+	if attrs == nil {
+		attrs = map[string]string{}
+	}
+	for len(attrs) > maxHints { // SQS takes ten attributes; ours matter more
+		delete(attrs, slices.Max(slices.Collect(maps.Keys(attrs))))
+	}
+	attrs[AttrReason], attrs[AttrError] = string(why.Code), llmq.Clip(why.Message, 500)
+	if err := w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); err != nil {
+		log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
+		w.release(ctx, log, m, storeRetry, string(why.Code))
+		return Outcome{m.ID, Keep, string(why.Code)}
+	}
+	log.Warn("dead-lettered", "reason", string(why.Code), "field", why.Field, "sender", m.SenderID)
+	return Outcome{m.ID, Ack, string(why.Code)}
+}
+
+// Attributes that a dead letter carries.
+const (
+	AttrReason = "llmq_reason" // an error code
+	AttrError  = "llmq_error"  // the error's message
+	maxHints   = 8
+)
+
+// release sets when the message comes back. Where that fails, it comes back at the end
+// of its lease.
+func (w *Worker) release(ctx context.Context, log *slog.Logger, m queue.Message, after time.Duration, reason string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := w.Queue.Extend(ctx, m.Queue, []queue.Lease{{Receipt: m.Receipt, For: min(after, maxRelease)}})[0]; err != nil {
+		log.Warn("visibility not changed", "reason", reason, "error", err)
+		return
+	}
+	log.Debug("call_requeued", "reason", reason, "after_ms", after.Milliseconds())
+}
+
+// maxRelease is the longest that a message is handed back for.
+const maxRelease = 15 * time.Minute
