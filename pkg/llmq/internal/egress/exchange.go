@@ -1,0 +1,122 @@
+package egress
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+)
+
+// Reply is a whole HTTP answer, read within the limits.
+type Reply struct {
+	Status int
+	Header http.Header
+	Body   []byte // outside 2xx empty when it was too large, compressed or cut off: the status says enough
+}
+
+// OK reports whether the status is 2xx.
+func (r Reply) OK() bool { return r.Status/100 == 2 }
+
+// RequestID is the value of the header that the provider puts its id of the exchange into, made
+// harmless; at most 128 characters.
+func (r Reply) RequestID(header string) string {
+	return provider.CleanToken(r.Header.Get(header), llmq.MaxIDBytes)
+}
+
+// Do makes one exchange and reads the reply to its end. Every status is a Reply; a redirect is one
+// too. An error is a *[provider.Error] and means that there was no reply, or none that may be used.
+//
+// Nothing is sent twice. net/http repeats a request by itself only when a kept connection proves
+// dead before a byte of the request was written, which the provider can't notice, or when the
+// method or an Idempotency-Key header says that repeating is harmless, which callers must avoid.
+// req must not be used afterwards.
+func (c *Client) Do(req *http.Request) (Reply, error) {
+	ctx := req.Context()
+	if !c.owns(req.URL) || req.Host != "" && req.Host != req.URL.Host {
+		return Reply{}, fault(ctx, fmt.Errorf("request to %s: %w", req.URL.Host, errOrigin))
+	}
+	req.Header.Set("User-Agent", userAgent())
+	// net/http must neither ask for compression nor undo it: a few KB can inflate to GB.
+	req.Header.Set("Accept-Encoding", "identity")
+
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return Reply{}, fault(ctx, fmt.Errorf("call %s: %w", c.base.Host, err))
+	}
+	defer resp.Body.Close() //nolint:errcheck // Nothing is written through it; a fault showed in the read.
+
+	reply := Reply{Status: resp.StatusCode, Header: resp.Header}
+	limit := int64(MaxBodyBytes)
+	if !reply.OK() {
+		limit = maxErrorBodyBytes
+	}
+	body, err := readBody(resp, limit)
+	switch {
+	case err == nil:
+		reply.Body = body
+	case reply.OK() || ctx.Err() != nil:
+		f := fault(ctx, fmt.Errorf("read the reply of %s: %w", c.base.Host, err))
+		f.Status = reply.Status
+		return Reply{}, f
+	}
+	return reply, nil
+}
+
+// readBody reads at most limit bytes, and does not begin to read what announces more.
+func readBody(resp *http.Response, limit int64) ([]byte, error) {
+	if enc := strings.TrimSpace(resp.Header.Get("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, fmt.Errorf("%w: Content-Encoding is %q", errEncoded, llmq.Clip(enc, 40))
+	}
+	if resp.ContentLength > limit {
+		return nil, fmt.Errorf("%w: %d bytes announced, %d allowed", errTooLarge, resp.ContentLength, limit)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) > limit {
+		return nil, fmt.Errorf("%w: more than %d bytes", errTooLarge, limit)
+	}
+	return body, nil
+}
+
+// byteOrderMark may precede the JSON of some servers (case H19e); JSON itself does not allow it.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// JSON returns the body of a 2xx reply as it came, but for a byte order mark, once it is known to
+// be valid JSON. Otherwise it returns a *[provider.Error]:
+//
+//   - a page, a blank body or one that ends early is a passing fault of something on the way;
+//   - whole JSON with an error inside (-Infinity, for instance, case H19d) would come again, and be
+//     paid for again, so this target is given up;
+//   - an event stream was asked for by the call's own body.
+func (r Reply) JSON() ([]byte, error) {
+	bad := func(class provider.Class, code llmq.Code, format string, args ...any) error {
+		return &provider.Error{Class: class, Code: code, Status: r.Status, Message: fmt.Sprintf(format, args...)}
+	}
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && media == "text/event-stream":
+		return nil, bad(provider.CallFatal, llmq.CodeUnsupported, "the provider answered with a stream; leave stream out")
+	case err != nil || media != "application/json" && !strings.HasSuffix(media, "+json"):
+		return nil, bad(provider.Retryable, llmq.CodeProviderError, "the provider answered %d with something that is not JSON", r.Status)
+	}
+	body := bytes.TrimPrefix(r.Body, byteOrderMark)
+	if json.Valid(body) {
+		return body, nil
+	}
+	var whole json.RawMessage
+	syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(body, &whole))
+	begun := bytes.HasPrefix(bytes.TrimSpace(body), []byte("{"))
+	if ok && begun && syntax.Offset < int64(len(body)) {
+		return nil, bad(provider.TargetFatal, llmq.CodeProviderError, "the provider answered %d with invalid JSON, wrong at byte %d", r.Status, syntax.Offset)
+	}
+	return nil, bad(provider.Retryable, llmq.CodeProviderError, "the provider answered %d with no JSON or only a part of it", r.Status)
+}
