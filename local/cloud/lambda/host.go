@@ -130,7 +130,7 @@ func (h *Host) Create(cfg FunctionConfig) error {
 // error; an error means that the function did not run (*Error) or that ctx ended. Even then a function that has been
 // started runs to its end, as on AWS.
 func (h *Host) Invoke(ctx context.Context, name string, payload []byte, opts InvokeOptions) (Result, error) {
-	s, err := h.start(ctx, name, payload, opts, MaxResponse)
+	inv, _, err := h.start(ctx, name, payload, opts, MaxResponse)
 	var failed *FunctionError
 	if errors.As(err, &failed) {
 		return failed.result(), nil
@@ -138,17 +138,16 @@ func (h *Host) Invoke(ctx context.Context, name string, payload []byte, opts Inv
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { _ = s.Close() }() // Close of a pipe reader returns nil
-	stop := context.AfterFunc(ctx, func() { s.abandon(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() { _ = inv.replyReader.CloseWithError(context.Cause(ctx)) })
 	defer stop()
-	reply, err := io.ReadAll(s)
+	reply, err := io.ReadAll(inv.replyReader)
 	if errors.As(err, &failed) {
 		return failed.result(), nil
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("lambda: function %s: read reply: %w", name, err)
 	}
-	return Result{RequestID: s.RequestID, Payload: reply}, nil
+	return Result{RequestID: inv.id, Payload: reply}, nil
 }
 
 func (e *FunctionError) result() Result {
@@ -158,42 +157,46 @@ func (e *FunctionError) result() Result {
 // InvokeStream runs a function and returns once it has begun to reply. It fails with *FunctionError when the function fails
 // before that, and with *Error when it did not run. ctx bounds only the wait for the reply's beginning.
 func (h *Host) InvokeStream(ctx context.Context, name string, payload []byte) (*Stream, error) {
-	return h.start(ctx, name, payload, InvokeOptions{}, MaxStreamResponse)
-}
-
-// start dispatches an invocation and waits for its reply to begin.
-func (h *Host) start(ctx context.Context, name string, payload []byte, opts InvokeOptions, limit int64) (*Stream, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("lambda: function %s: %w", name, err)
-	}
-	f, err := h.function(name)
+	inv, contentType, err := h.start(ctx, name, payload, InvokeOptions{}, MaxStreamResponse)
 	if err != nil {
 		return nil, err
 	}
+	return &Stream{ReadCloser: inv.replyReader, RequestID: inv.id, ContentType: contentType}, nil
+}
+
+// start dispatches an invocation and waits for its reply to begin.
+func (h *Host) start(ctx context.Context, name string, payload []byte, opts InvokeOptions, limit int64) (inv *invocation, contentType string, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, "", fmt.Errorf("lambda: function %s: %w", name, err)
+	}
+	f, err := h.function(name)
+	if err != nil {
+		return nil, "", err
+	}
 	if len(payload) > MaxPayload {
-		return nil, &Error{Code: CodeTooLarge, Function: name,
+		return nil, "", &Error{Code: CodeTooLarge, Function: name,
 			Reason: fmt.Sprintf("request must be smaller than %d bytes for the InvokeFunction operation", MaxPayload)}
 	}
 	if len(payload) == 0 {
 		payload = []byte("{}") // what a function gets when it is invoked without a payload
 	}
 	if !json.Valid(payload) {
-		return nil, &Error{Code: CodeInvalidContent, Function: name, Reason: "could not parse request body into json"}
+		return nil, "", &Error{Code: CodeInvalidContent, Function: name, Reason: "could not parse request body into json"}
 	}
-	inv := newInvocation(payload, opts.TraceHeader, limit)
+	inv = newInvocation(payload, opts.TraceHeader, limit)
 	if err := f.dispatch(inv); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	select {
 	case begun := <-inv.head:
 		if begun.err != nil {
-			return nil, begun.err
+			return nil, "", begun.err
 		}
-		return &Stream{RequestID: inv.id, ContentType: begun.contentType, reply: inv.replyReader}, nil
+		return inv, begun.contentType, nil
 	case <-ctx.Done():
 		// The function goes on; whatever it replies is read and dropped.
 		_ = inv.replyReader.CloseWithError(context.Cause(ctx))
-		return nil, fmt.Errorf("lambda: function %s: wait for reply: %w", name, context.Cause(ctx))
+		return nil, "", fmt.Errorf("lambda: function %s: wait for reply: %w", name, context.Cause(ctx))
 	}
 }
 

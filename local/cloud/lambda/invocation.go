@@ -61,21 +61,14 @@ func (inv *invocation) end(cause error) {
 }
 
 // Stream is the reply of a function while it is being written. Reads return chunks as the function wrote them. The reply
-// ends with io.EOF, or with *FunctionError when the function failed in its midst.
+// ends with io.EOF, or with *FunctionError when the function failed in its midst. Close gives up the rest; the function is
+// not told and goes on.
 type Stream struct {
+	io.ReadCloser
+
 	RequestID   string
 	ContentType string // as the runtime posted it
-
-	reply *io.PipeReader
 }
-
-// Read waits for the next chunk.
-func (s *Stream) Read(p []byte) (int, error) { return s.reply.Read(p) }
-
-// Close gives up the rest of the reply; the function is not told and goes on.
-func (s *Stream) Close() error { return s.reply.Close() }
-
-func (s *Stream) abandon(cause error) { _ = s.reply.CloseWithError(cause) }
 
 // newUUID returns a random (version 4) UUID, the form of every AWS request id.
 func newUUID() string {
