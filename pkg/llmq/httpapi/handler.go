@@ -1,0 +1,188 @@
+// Package httpapi is the door: the HTTP API in the dialects of OpenAI and Bedrock.
+//
+// It reads of a request only what routing needs, hands the body's bytes on as they
+// came, and answers in the shape that the caller's SDK knows. What a request waits
+// for and who runs it is behind [Calls].
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+)
+
+// Calls runs requests.
+type Calls interface {
+	// Do returns the request's reply or an error that [llmq.AsError] understands; an
+	// id that is known already is taken up, not run again. The end of ctx means that
+	// this caller waits no longer; it must not cancel the request (FEATURES A5).
+	// Implementations are safe for concurrent use.
+	Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error)
+}
+
+// Timeouts are a lane's deadlines, counted from a request's arrival.
+type Timeouts struct {
+	Default time.Duration // when the caller names none
+	Max     time.Duration // the longest that a caller may ask for
+}
+
+// Config tunes the door. Start from [DefaultConfig].
+type Config struct {
+	BodyLimit int64                  // bytes of a body; default 4 MiB, at least 1
+	Wait      time.Duration          // longest wait for a reply before 504; default 280 s, positive
+	Timeouts  map[llmq.Lane]Timeouts // one of each lane; default is what [llmq.Lane] says
+}
+
+// DefaultConfig is the configuration of a deployment that sets nothing.
+func DefaultConfig() Config {
+	c := Config{BodyLimit: 4 << 20, Wait: 280 * time.Second, Timeouts: map[llmq.Lane]Timeouts{}}
+	for _, l := range llmq.Lanes() {
+		c.Timeouts[l] = Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
+	}
+	return c
+}
+
+func (c Config) faults() []error {
+	var faults []error
+	if c.BodyLimit < 1 {
+		faults = append(faults, fmt.Errorf("Config.BodyLimit must be positive, is %d bytes", c.BodyLimit))
+	}
+	if c.Wait <= 0 {
+		faults = append(faults, fmt.Errorf("Config.Wait must be positive, is %s", c.Wait))
+	}
+	for _, l := range llmq.Lanes() {
+		if t := c.Timeouts[l]; t.Default <= 0 || t.Max < t.Default {
+			faults = append(faults, fmt.Errorf("Config.Timeouts[%s] must be positive and Max not below Default, is %s and %s", l, t.Default, t.Max))
+		}
+	}
+	return faults
+}
+
+// Deps are what the door works with. All are required.
+type Deps struct {
+	Calls         Calls
+	Authenticator Authenticator
+	Catalogue     llmq.Catalogue // at least one model
+	Logger        *slog.Logger   // gets one record a request: never a body, a key or a prompt
+}
+
+func (d Deps) faults() []error {
+	var faults []error
+	for _, dep := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Calls", d.Calls == nil},
+		{"Authenticator", d.Authenticator == nil},
+		{"Catalogue", len(d.Catalogue.Models()) == 0},
+		{"Logger", d.Logger == nil},
+	} {
+		if dep.missing {
+			faults = append(faults, fmt.Errorf("Deps.%s is missing", dep.name))
+		}
+	}
+	return faults
+}
+
+// Handler is the door. It is safe for concurrent use and holds no state of a request.
+type Handler struct {
+	cfg       Config
+	calls     Calls
+	auth      Authenticator
+	catalogue llmq.Catalogue
+	log       *slog.Logger
+	since     time.Time // when the models were loaded; "created" of each in GET /v1/models
+	limits    strictjson.Limits
+}
+
+var _ http.Handler = (*Handler)(nil)
+
+// New makes the door, or says everything that it lacks.
+func New(cfg Config, deps Deps) (*Handler, error) {
+	if faults := append(cfg.faults(), deps.faults()...); len(faults) > 0 {
+		return nil, fmt.Errorf("make the door: %w", errors.Join(faults...))
+	}
+	return &Handler{
+		cfg: cfg, calls: deps.Calls, auth: deps.Authenticator, catalogue: deps.Catalogue, log: deps.Logger,
+		since: time.Now(), limits: strictjson.Default(),
+	}, nil
+}
+
+// ServeHTTP answers one request. It recovers from panics, its own and those of what
+// it calls.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{w: w, r: r, path: r.URL.EscapedPath(), id: llmq.NewID(), start: time.Now(), status: http.StatusOK}
+	defer h.finish(x)
+	defer func() {
+		if v := recover(); v != nil {
+			// The value may hold a piece of the body, so that only its type is told (IN8).
+			h.log.ErrorContext(r.Context(), "panic in the door", "request_id", x.id, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+			x.fail(llmq.Errorf(llmq.CodeInternal, "an internal error ended the request"))
+		}
+	}()
+	if err := h.serve(x); err != nil {
+		x.fail(llmq.AsError(err))
+	}
+}
+
+// serve finds the route and lets the caller in. Only an open route runs without a
+// key; all others get a [Caller] that nobody but the authenticator fills (KT5).
+func (h *Handler) serve(x *exchange) error {
+	m, err := match(x.r.Method, x.path)
+	x.matched = m
+	if errors.Is(err, llmq.CodeUnknownRoute) {
+		return err // there is nothing behind it to protect
+	}
+	if !m.open {
+		caller, authErr := h.authenticate(x.r)
+		if authErr != nil {
+			return authErr // the same for a method that is not allowed
+		}
+		x.caller = caller
+	}
+	if err != nil {
+		return err
+	}
+	return m.serve(h, x, x.caller)
+}
+
+func (h *Handler) authenticate(r *http.Request) (Caller, error) {
+	values := r.Header.Values("Authorization")
+	if len(values) > 1 {
+		return Caller{}, llmq.Errorf(llmq.CodeInvalidRequest, "the Authorization header is given %d times; send it once", len(values)).At("Authorization")
+	}
+	var value string
+	if len(values) == 1 {
+		value = values[0]
+	}
+	c, err := h.auth.Check(value)
+	if err != nil {
+		return Caller{}, err
+	}
+	return c, c.may()
+}
+
+// finish logs the exchange: who, what, how it ended, how long it took.
+func (h *Handler) finish(x *exchange) {
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("request_id", x.id), slog.String("method", llmq.Clip(x.r.Method, 16)), slog.String("route", x.matched.Path),
+		slog.Int("status", x.status), slog.Duration("took", time.Since(x.start)),
+		slog.String("tenant", x.caller.tenant), slog.String("key_id", x.caller.keyID),
+	}
+	if x.err != nil {
+		attrs = append(attrs, slog.String("code", string(x.err.Code)))
+		if x.status >= http.StatusInternalServerError {
+			level = slog.LevelError
+			attrs = append(attrs, slog.String("error", x.err.Error()))
+		}
+	}
+	h.log.LogAttrs(x.r.Context(), level, "door", attrs...)
+}

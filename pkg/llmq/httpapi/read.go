@@ -1,0 +1,162 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+)
+
+// read makes a call of an HTTP request, or refuses it. Whatever can't work is refused
+// here, before anything is written or sent.
+func (h *Handler) read(x *exchange, c Caller) (llmq.Request, error) {
+	if err := c.may(); err != nil {
+		return llmq.Request{}, err
+	}
+	now := time.Now()
+	o, err := readOptions(x.r.Header, now, h.cfg.Timeouts)
+	if o.id != "" {
+		x.id = o.id
+	}
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	x.lane = o.lane
+	body, err := h.readBody(x)
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	op := x.matched.op
+	ref, err := readModel(op, x.matched.model, body)
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	if err := h.resolve(ref, op); err != nil {
+		return llmq.Request{}, err
+	}
+	return llmq.Request{
+		ID: x.id, Tenant: c.tenant, KeyID: c.keyID, Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
+		Deadline: o.deadline, Body: body, User: o.user, Session: o.session, Trace: o.trace,
+	}, nil
+}
+
+// readBody takes the body's bytes: bounded first, then strictly checked (IN1, IN2).
+func (h *Handler) readBody(x *exchange) ([]byte, error) {
+	if err := checkMedia(x.r.Header); err != nil {
+		return nil, err
+	}
+	tooLarge := llmq.Errorf(llmq.CodeTooLarge, "the body is larger than %d bytes", h.cfg.BodyLimit)
+	if x.r.ContentLength > h.cfg.BodyLimit {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, h.cfg.BodyLimit))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, tooLarge
+		}
+		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "the body could not be read to its end").Because(err)
+	}
+	if err := strictjson.Check(body, h.limits); err != nil {
+		return nil, fmt.Errorf("check the body: %w", err)
+	}
+	return body, nil
+}
+
+// checkMedia refuses what is compressed or not JSON (IN1).
+func checkMedia(h http.Header) error {
+	for _, v := range h.Values("Content-Encoding") {
+		if v != "" && !strings.EqualFold(v, "identity") {
+			return llmq.Errorf(llmq.CodeUnsupportedMedia, "the body is compressed; send it without Content-Encoding").At("Content-Encoding")
+		}
+	}
+	bad := llmq.Errorf(llmq.CodeUnsupportedMedia, "the body must be sent as Content-Type: application/json, in UTF-8").At("Content-Type")
+	values := h.Values("Content-Type")
+	if len(values) != 1 {
+		return bad
+	}
+	mediaType, params, err := mime.ParseMediaType(values[0])
+	if charset := params["charset"]; err != nil || mediaType != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return bad
+	}
+	return nil
+}
+
+// readModel finds the model that is called: in the body on OpenAI's wire, in the path
+// on Bedrock's. The body has passed strictjson, so that gjson's view of it is
+// everybody's view.
+func readModel(op llmq.Op, escaped string, body []byte) (llmq.ModelRef, error) {
+	if op.Wire() == llmq.WireConverse {
+		return pathModel(escaped)
+	}
+	switch s := gjson.GetBytes(body, "stream"); s.Type {
+	case gjson.Null, gjson.False: // missing is Null too
+	case gjson.True:
+		return llmq.ModelRef{}, llmq.Errorf(llmq.CodeUnsupported, "stream: true is not served by this release; leave it out or set it to false").At("stream")
+	default:
+		return llmq.ModelRef{}, llmq.Errorf(llmq.CodeInvalidRequest, "stream must be true or false").At("stream")
+	}
+	m := gjson.GetBytes(body, "model")
+	if m.Exists() && m.Type != gjson.String {
+		return llmq.ModelRef{}, llmq.Errorf(llmq.CodeInvalidRequest, "model must be a string").At("model")
+	}
+	ref, err := llmq.ParseModelRef(m.String())
+	if err != nil {
+		return llmq.ModelRef{}, fmt.Errorf("read the model: %w", err)
+	}
+	return ref, nil
+}
+
+// pathModel decodes a model id once (IN6). What is not one after that, for example
+// because it is encoded twice, no model can have as its name.
+func pathModel(escaped string) (llmq.ModelRef, error) {
+	unknown := llmq.Errorf(llmq.CodeModelNotFound, "the path's model id is not of a model's form; it is percent-encoded once and has at most %d bytes", llmq.MaxModelRefBytes).At("modelId")
+	id, err := url.PathUnescape(escaped)
+	if err != nil || strings.Contains(id, "..") || strings.Contains(id, "//") {
+		return llmq.ModelRef{}, unknown
+	}
+	ref, err := llmq.ParseModelRef(id) // refuses %, NUL, lengths
+	if err != nil {
+		return llmq.ModelRef{}, unknown
+	}
+	return ref, nil
+}
+
+// resolve refuses a model that is unknown or does not speak the path's wire, and says
+// in the latter case where it can be called.
+func (h *Handler) resolve(ref llmq.ModelRef, op llmq.Op) error {
+	m, _, err := h.catalogue.Resolve(ref, op.Wire())
+	if err == nil {
+		return nil
+	}
+	e := *llmq.AsError(err)
+	if e.Code == llmq.CodeWrongWire {
+		e.Message = fmt.Sprintf("model %q does not speak the %s wire; %s", llmq.Clip(ref.String(), 80), op.Wire(), h.wayOut(ref, m))
+	}
+	return &e
+}
+
+// wayOut names the paths that a model can be called at.
+func (h *Handler) wayOut(ref llmq.ModelRef, m llmq.Model) string {
+	var ways []string
+	for _, rt := range table() {
+		if rt.op == "" || rt.op == llmq.OpEmbeddings && len(ways) > 0 {
+			continue
+		}
+		if _, targets, err := h.catalogue.Resolve(ref, rt.op.Wire()); err == nil && len(targets) > 0 {
+			ways = append(ways, rt.Method+" "+strings.Replace(rt.Path, modelID, url.PathEscape(ref.String()), 1))
+		}
+	}
+	if len(ways) == 0 {
+		return fmt.Sprintf("no path of this release serves its wires %v", m.Wires())
+	}
+	return "call it at " + strings.Join(ways, " or ")
+}

@@ -1,0 +1,109 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// Route is one row of the door's table.
+type Route struct {
+	Method string
+	Path   string // {modelId} stands for a percent-encoded model id, slashes and all
+}
+
+// modelID is the one parameter that a path can have.
+const modelID = "{modelId}"
+
+// maxPathBytes bounds a path as it came (SECURITY-DESIGN IN1).
+const maxPathBytes = 4096
+
+// route is a row with what it does.
+type route struct {
+	Route
+	open  bool // no key is asked for
+	op    llmq.Op
+	serve func(*Handler, *exchange, Caller) error
+}
+
+// table is every route there is (SECURITY-DESIGN KT5: one table, golden-tested).
+func table() []route {
+	return []route{
+		{Route{http.MethodPost, "/v1/chat/completions"}, false, llmq.OpChat, (*Handler).complete},
+		{Route{http.MethodPost, "/v1/embeddings"}, false, llmq.OpEmbeddings, (*Handler).complete},
+		{Route{http.MethodGet, "/v1/models"}, false, "", (*Handler).models},
+		{Route{http.MethodPost, "/model/" + modelID + "/converse"}, false, llmq.OpConverse, (*Handler).complete},
+		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, false, "", (*Handler).unsupported},
+		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, false, "", (*Handler).unsupported},
+		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, false, "", (*Handler).unsupported},
+		{Route{http.MethodGet, "/health"}, true, "", (*Handler).health},
+	}
+}
+
+// Routes lists the door's routes, for those who set up what stands before it.
+func Routes() []Route {
+	var rs []Route
+	for _, rt := range table() {
+		rs = append(rs, rt.Route)
+	}
+	return rs
+}
+
+// HasRoute reports whether a percent-encoded path belongs to a route, whatever the
+// method.
+func HasRoute(escapedPath string) bool {
+	_, err := match("", escapedPath)
+	return !errors.Is(err, llmq.CodeUnknownRoute)
+}
+
+// matched is the route that a request found.
+type matched struct {
+	route
+	model string // the model id in the path, still percent-encoded
+	allow string // with [llmq.CodeMethodNotAllowed]: the path's methods
+}
+
+// match finds the route of a percent-encoded path. With [llmq.CodeMethodNotAllowed]
+// it says which methods the path has, and route is one of them.
+func match(method, path string) (matched, error) {
+	var other matched
+	var allow []string
+	for _, rt := range table() {
+		model, ok := rt.matches(path)
+		if !ok {
+			continue
+		}
+		if rt.Method == method {
+			return matched{route: rt, model: model}, nil
+		}
+		other, allow = matched{route: rt}, append(allow, rt.Method)
+	}
+	if len(allow) > 0 {
+		other.allow = strings.Join(allow, ", ")
+		return other, llmq.Errorf(llmq.CodeMethodNotAllowed, "%s takes %s", other.Path, other.allow)
+	}
+	return matched{}, llmq.Errorf(llmq.CodeUnknownRoute, "no route has this path; the routes are %s", paths())
+}
+
+// matches compares a path as it came. A model id may hold slashes (an ARN that some
+// front end decoded), so that it is what stands between the fixed parts.
+func (r Route) matches(path string) (model string, ok bool) {
+	before, after, param := strings.Cut(r.Path, modelID)
+	if !param {
+		return "", path == r.Path
+	}
+	if len(path) > maxPathBytes || len(path) < len(before)+len(after) || !strings.HasPrefix(path, before) || !strings.HasSuffix(path, after) {
+		return "", false
+	}
+	return path[len(before) : len(path)-len(after)], true
+}
+
+func paths() string {
+	var ps []string
+	for _, rt := range table() {
+		ps = append(ps, rt.Method+" "+rt.Path)
+	}
+	return strings.Join(ps, ", ")
+}
