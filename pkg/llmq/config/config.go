@@ -46,7 +46,7 @@ func (q Queues) Names() queue.Names { return queue.Names{Prefix: q.Prefix} }
 
 // Valkey is the state store.
 type Valkey struct {
-	Address  string // host:port; on AWS the deployment sets it by LLMQ_VALKEY_ADDRESS
+	Address  string // host:port; local: localhost:6379; on AWS the deployment sets it by LLMQ_REDIS_HOST and LLMQ_REDIS_PORT, and it is "" before
 	Cluster  bool   // cluster mode; default true
 	TLS      bool   // default true; false is local only
 	Username string // "" is the default user
@@ -59,7 +59,7 @@ type Valkey struct {
 
 // Storage is where large bodies lie.
 type Storage struct {
-	Bucket         string // data bucket; on AWS the deployment sets it by LLMQ_STORAGE_BUCKET
+	Bucket         string // data bucket; on AWS the deployment sets it by LLMQ_S3_OFFLOAD_BUCKET, and it is "" before; local: "" is none
 	Endpoint       string // local only: URL of an S3 server
 	InlineMaxBytes int    // bodies up to this many bytes travel inside the message and the result; default 200 KiB, 1 KiB to 900 KiB
 }

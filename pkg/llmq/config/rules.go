@@ -1,0 +1,192 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// checker holds the finished configuration against the rules that reach over more
+// than one setting. A rule is silent about settings that have a fault already.
+type checker struct {
+	*report
+	cfg  *Config
+	vars map[string]string
+}
+
+func (c *checker) check() {
+	c.place()
+	c.addresses()
+	c.keys()
+	c.providers()
+	c.models()
+	c.queues()
+	c.lanes()
+}
+
+func (c *checker) aws() bool   { return c.cfg.Kind == KindAWS }
+func (c *checker) local() bool { return c.cfg.Kind == KindLocal }
+
+// place holds the kind against where the process runs (SECURITY-DESIGN LM2, SEC30).
+func (c *checker) place() {
+	root := c.vars["LAMBDA_TASK_ROOT"]
+	// AWS unpacks zips to /var/task; so does sam local, which says so.
+	if c.local() && root == "/var/task" && c.vars["AWS_SAM_LOCAL"] != "true" {
+		c.fault("kind", "local is refused inside Lambda: it allows plain text and stand-ins for AWS; deploy a kind: aws file")
+	}
+	// The CDK app reads the same file before there are addresses.
+	if c.aws() && root != "" {
+		if c.cfg.Valkey.Address == "" {
+			c.fault("valkey.address", "is missing inside Lambda; the deployment sets LLMQ_REDIS_HOST and LLMQ_REDIS_PORT")
+		}
+		if c.cfg.Storage.Bucket == "" {
+			c.fault("storage.bucket", "is missing inside Lambda; the deployment sets LLMQ_S3_OFFLOAD_BUCKET")
+		}
+	}
+}
+
+// addresses checks how AWS or its stand-ins are reached.
+func (c *checker) addresses() {
+	v := c.cfg.Valkey
+	if _, given := c.given["valkey.address"]; given && c.ok("valkey.address") {
+		if problem := checkHostPort(v.Address); problem != "" {
+			c.fault("valkey.address", "%s", problem)
+		}
+	}
+	if c.aws() {
+		if !v.TLS && c.ok("valkey.tls") {
+			c.fault("valkey.tls", "must be true on aws: plain text is for kind: local only")
+		}
+		if !v.Password.IsZero() {
+			c.fault("valkey.password", "is refused on aws: IAM signs in, with no password to lose")
+		}
+	} else if !v.Password.IsZero() {
+		c.secret("valkey.password", v.Password)
+	}
+	c.endpoint("queues.endpoint_url", c.cfg.Queues.Endpoint)
+	c.endpoint("storage.endpoint_url", c.cfg.Storage.Endpoint)
+}
+
+func checkHostPort(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	n, convErr := strconv.Atoi(port)
+	if err != nil || convErr != nil || host == "" || strings.ContainsAny(host, " /@") || n < 1 || n > 65535 {
+		return "must be host:port, such as localhost:6379"
+	}
+	return ""
+}
+
+// endpoint checks the URL of a stand-in for an AWS service.
+func (c *checker) endpoint(path, raw string) {
+	if raw == "" || !c.ok(path) {
+		return
+	}
+	if c.aws() {
+		c.fault(path, "is refused on aws: endpoints of stand-ins are for kind: local only")
+		return
+	}
+	if _, problem := parseURL(raw); problem != "" {
+		c.fault(path, "%s", problem)
+	}
+}
+
+// secret checks a reference. It shows none of it: the secret itself may have been
+// put there.
+func (c *checker) secret(path string, s Secret) {
+	switch {
+	case !c.ok(path, path+".env", path+".arn"):
+	case s.Env != "" && s.ARN != "":
+		c.fault(path, "has both env and arn; one of them is enough")
+	case s.Env != "" && c.aws():
+		c.fault(path+".env", "is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager")
+	case s.Env != "" && !variablePattern.MatchString(s.Env):
+		c.fault(path+".env", "must be the name of a variable, %s, not the secret itself", shape(variablePattern))
+	case s.ARN != "" && c.local():
+		c.fault(path+".arn", "is refused in kind: local, which reaches no AWS account; use {env: NAME}")
+	case s.ARN != "" && !secretARN.MatchString(s.ARN):
+		c.fault(path+".arn", "must be the ARN of a Secrets Manager secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME")
+	}
+}
+
+func (c *checker) keys() {
+	ids, refs := map[string]int{}, map[Secret]int{}
+	for i, k := range c.cfg.Keys {
+		path := fmt.Sprintf("keys[%d]", i)
+		c.secret(path+".secret", k.Secret)
+		if first, taken := ids[k.ID]; taken && k.ID != "" {
+			c.fault(path+".id", "%q is the id of keys[%d] already", k.ID, first)
+		} else {
+			ids[k.ID] = i
+		}
+		if first, taken := refs[k.Secret]; taken && !k.Secret.IsZero() {
+			c.fault(path+".secret", "is the secret of keys[%d] already; a caller would be both", first)
+		} else {
+			refs[k.Secret] = i
+		}
+	}
+}
+
+// queues checks that no two queues share a name, dead-letter queues among them.
+// Their length needs no rule: the patterns keep it at 70 characters of SQS's 80.
+func (c *checker) queues() {
+	owners := map[queue.Name]string{}
+	prefix := queue.Names{Prefix: cmp.Or(c.cfg.Queues.Prefix, "llm")} // names collide under any
+	for _, m := range c.cfg.Models {
+		path := modelPath(m.Alias)
+		for _, l := range m.Lanes {
+			name := prefix.Model(m.Alias, l)
+			for _, n := range []queue.Name{name, name.DLQ()} {
+				if owner, taken := owners[n]; taken && owner != path && c.ok(path) {
+					c.fault(path, "its queue %s is one of %s too; rename one of them", llmq.Clip(string(n), 80), owner)
+				}
+				owners[n] = path
+			}
+		}
+	}
+}
+
+func (c *checker) lanes() {
+	for _, l := range llmq.Lanes() {
+		lane, path := c.cfg.Lanes[l], lanePath(l)
+		if c.ok(path+".timeout_secs", path+".max_timeout_secs") && lane.MaxTimeout < lane.Timeout {
+			c.fault(path+".max_timeout_secs", "must be at least timeout_secs, %s: a request that names no deadline gets that one", formatSecs(lane.Timeout))
+		}
+	}
+	c.capacityWait()
+	c.longestAttempt()
+}
+
+// capacityWait refuses a wait that outlives the function that waits. Where only the
+// function's timeout was given, that is the one to mend.
+func (c *checker) capacityWait() {
+	wait, function := "timing.rt_capacity_wait_secs", lanePath(llmq.LaneRT)+".function_timeout_secs"
+	waitFor, runFor := c.cfg.Timing.RTCapacityWait, c.cfg.Lanes[llmq.LaneRT].FunctionTimeout
+	if !c.ok(wait, function) || waitFor < runFor {
+		return
+	}
+	const why = "a function that waits to its end can serve nothing"
+	if _, given := c.given[wait]; given {
+		c.fault(wait, "must be less than %s, %s: %s", function, formatSecs(runFor), why)
+	} else {
+		c.fault(function, "must be more than %s, %s: %s", wait, formatSecs(waitFor), why)
+	}
+}
+
+// longestAttempt refuses an attempt timeout that no function lives long enough for.
+func (c *checker) longestAttempt() {
+	longest, attempt := time.Duration(0), c.cfg.Timing.AttemptTimeout
+	paths := []string{"timing.attempt_timeout_secs"}
+	for l, lane := range c.cfg.Lanes {
+		longest = max(longest, lane.FunctionTimeout)
+		paths = append(paths, lanePath(l)+".function_timeout_secs")
+	}
+	if c.ok(paths...) && attempt > longest {
+		c.fault(paths[0], "must be at most the longest function_timeout_secs, %s: no attempt outlives its function", formatSecs(longest))
+	}
+}
