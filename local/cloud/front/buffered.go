@@ -58,7 +58,7 @@ func parseReply(payload []byte) (status int, reply bufferedReply, body []byte, e
 		return 0, reply, nil, errors.New("reply is not the JSON object it should be") // the decoder's error would quote it
 	}
 	status, err = strconv.Atoi(string(bytes.Trim(reply.StatusCode, `"`)))
-	if err != nil || status < 100 || status > 599 {
+	if err != nil || status < 200 || status > 599 {
 		return 0, reply, nil, errors.New("reply has no status code")
 	}
 	for name, raw := range reply.Headers {

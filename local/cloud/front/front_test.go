@@ -120,7 +120,7 @@ func TestFront_GatewayResponses(t *testing.T) {
 		{"no prelude", replies(`{"statusCode":200}`), 502, "Internal server error"},
 		{"prelude is no JSON", replies(`hello` + nuls), 502, "Internal server error"},
 		{"prelude without status", replies(`{}` + nuls), 502, "Internal server error"},
-		{"status out of range", replies(`{"statusCode":99}` + nuls), 502, "Internal server error"},
+		{"status out of range", replies(`{"statusCode":101}` + nuls), 502, "Internal server error"},
 		{"prelude too long", replies(`{"statusCode":200,"headers":{"a":"` + strings.Repeat("x", maxPrelude) + `"}}` + nuls), 502, "Internal server error"},
 		{"empty reply", replies(""), 502, "Internal server error"},
 		{"buffered reply", func(ctx context.Context, p []byte) (*lambda.Stream, error) {

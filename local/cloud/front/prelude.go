@@ -25,7 +25,7 @@ type prelude struct {
 // The prelude must be within the first 16 KB.
 //
 // A prelude without a status is refused. aws-lambda-go leaves statusCode out when it is 0, and whether AWS then takes 200
-// is nowhere said, so the mistake shall show here.
+// is nowhere said, so the mistake shall show here. So is an informational one, which could not be the last.
 func readPrelude(r io.Reader) (prelude, []byte, error) {
 	delimiter := make([]byte, 8)
 	buf := make([]byte, 0, 4<<10)
@@ -54,7 +54,7 @@ func parsePrelude(text []byte) (prelude, error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return prelude{}, errors.New("prelude is not the JSON object it should be") // the decoder's error would quote it
 	}
-	if p.StatusCode < 100 || p.StatusCode > 599 {
+	if p.StatusCode < 200 || p.StatusCode > 599 {
 		return prelude{}, fmt.Errorf("prelude has status code %d", p.StatusCode)
 	}
 	return p, nil

@@ -37,7 +37,7 @@ func FuzzReadPrelude(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if p.StatusCode < 100 || p.StatusCode > 599 {
+		if p.StatusCode < 200 || p.StatusCode > 599 {
 			t.Errorf("status %d accepted", p.StatusCode)
 		}
 		if !bytes.Contains(reply, append([]byte(nuls), body...)) {

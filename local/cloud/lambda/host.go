@@ -35,6 +35,10 @@ type Options struct {
 	// StopGrace is how long a process has between SIGTERM and SIGKILL when the host closes. AWS gives 500ms. 0 kills at once.
 	StopGrace time.Duration
 
+	// TempDir is where instances get their scratch folders (TMPDIR), each removed when its instance ends. A host that is
+	// killed leaves them. Empty: os.TempDir.
+	TempDir string
+
 	// Output receives what functions write to stdout and stderr, one Write per line, each line led by
 	// "[function instance] ". It must be safe for concurrent use, as os.Stderr is. nil discards.
 	Output io.Writer

@@ -1,16 +1,12 @@
 package lambda
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -287,57 +283,29 @@ func TestInit_Failures(t *testing.T) {
 	}
 }
 
-func TestEnvironment_OnlyWhatLambdaAndTheFunctionSet(t *testing.T) {
-	t.Setenv("LAMBDA_TEST_SECRET", "must not leak")
-	h := setup(t, func(_ *Options, c *FunctionConfig) { c.Env = []string{"LLMQ_CONFIG=x=y", "AWS_ACCESS_KEY_ID=local"} })
-	var env []string
-	if err := json.Unmarshal(invoke(t, h, map[string]any{"op": "env"}).Payload, &env); err != nil {
+func TestInvoke_TellsDeadlineAndTrace(t *testing.T) {
+	t.Parallel()
+	h := setup(t, func(_ *Options, c *FunctionConfig) { c.Timeout = 300 * time.Second })
+	const trace = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+	before := time.Now()
+	res, err := h.Invoke(t.Context(), "fn", []byte(`{"op":"context"}`), InvokeOptions{TraceHeader: trace})
+	if err != nil {
 		t.Fatal(err)
 	}
-	var keys []string
-	for _, kv := range env {
-		key, value, _ := strings.Cut(kv, "=")
-		keys = append(keys, key)
-		if key == "LLMQ_CONFIG" && value != "x=y" {
-			t.Errorf("LLMQ_CONFIG is %q", value)
-		}
+	var got struct {
+		Deadline        int64
+		Trace, ID, Name string
+		ARN             string
 	}
-	slices.Sort(keys)
-	want := []string{"AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_LAMBDA_FUNCTION_NAME",
-		"AWS_LAMBDA_FUNCTION_VERSION", "AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME",
-		"AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API", "AWS_REGION", "LAMBDA_RUNTIME_DIR", "LAMBDA_TASK_ROOT",
-		"LANG", "LLMQ_CONFIG", "PATH", "TMPDIR", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID"} // the last is set by aws-lambda-go
-	if diff := cmp.Diff(want, keys); diff != "" {
-		t.Error(diff)
+	if err := json.Unmarshal(res.Payload, &got); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestCreate_RefusesBadConfigurations(t *testing.T) {
-	t.Parallel()
-	h := setup(t, nil)
-	tests := []struct {
-		name string
-		edit func(*FunctionConfig)
-		want Code
-	}{
-		{"name taken", func(*FunctionConfig) {}, CodeConflict},
-		{"bad name", func(c *FunctionConfig) { c.Name = "a b" }, CodeInvalidConfig},
-		{"no timeout", func(c *FunctionConfig) { c.Name, c.Timeout = "f2", 0 }, CodeInvalidConfig},
-		{"long timeout", func(c *FunctionConfig) { c.Name, c.Timeout = "f2", 901*time.Second }, CodeInvalidConfig},
-		{"no memory", func(c *FunctionConfig) { c.Name, c.MemoryMB = "f2", 0 }, CodeInvalidConfig},
-		{"no concurrency", func(c *FunctionConfig) { c.Name, c.Concurrency = "f2", 0 }, CodeInvalidConfig},
-		{"no binary", func(c *FunctionConfig) { c.Name, c.Bootstrap = "f2", "nowhere/bootstrap" }, CodeInvalidConfig},
-		{"not executable", func(c *FunctionConfig) { c.Name, c.Bootstrap = "f2", "host_test.go" }, CodeInvalidConfig},
-		{"reserved key", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"AWS_REGION=x"} }, CodeInvalidConfig},
-		{"no value", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"A"} }, CodeInvalidConfig},
-		{"environment over 4 KB", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"A=" + strings.Repeat("x", 4096)} }, CodeInvalidConfig},
+	deadline := time.UnixMilli(got.Deadline)
+	if deadline.Before(before.Add(300*time.Second-time.Millisecond)) || deadline.After(time.Now().Add(300*time.Second)) {
+		t.Errorf("deadline %v, want 300s after the start", deadline)
 	}
-	for _, tt := range tests {
-		cfg := testConfig()
-		tt.edit(&cfg)
-		if err := h.Create(cfg); !errors.Is(err, tt.want) {
-			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
-		}
+	if got.Trace != trace || got.ID != res.RequestID || got.Name != "fn" || got.ARN != "arn:aws:lambda:us-east-1:000000000000:function:fn" {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -353,86 +321,4 @@ func TestOutput_LinesCarryFunctionAndInstance(t *testing.T) {
 			t.Errorf("no line %q in %q", prefix+want, out.lines)
 		}
 	}
-}
-
-func TestClose_LeavesNoProcess(t *testing.T) {
-	t.Parallel()
-	h := setup(t, func(_ *Options, c *FunctionConfig) { c.Concurrency = 2 })
-	var grandchild int
-	if err := json.Unmarshal(invoke(t, h, map[string]any{"op": "child"}).Payload, &grandchild); err != nil {
-		t.Fatal(err)
-	}
-	g := newGate(t)
-	running := make(chan Result, 2)
-	for range 2 {
-		go func() { running <- invoke(t, h, map[string]any{"op": "wait", "gate": g.addr()}) }()
-	}
-	g.accept()
-	g.accept()
-	infos := h.Instances("fn")
-	h.Close(t.Context())
-	for _, pid := range []int{infos[0].PID, infos[1].PID} {
-		if alive(pid) {
-			t.Errorf("process %d is still there", pid)
-		}
-	}
-	// The grandchild is reaped by init, not by us: killed it is at once, gone a moment later.
-	eventually(t, "grandchild gone", func() bool { return !isRunning(grandchild) })
-	for range 2 {
-		if res := <-running; res.ErrorType != "Runtime.ExitError" {
-			t.Errorf("running invocation got %q", res.ErrorType)
-		}
-	}
-	if _, err := h.Invoke(t.Context(), "fn", []byte(`{}`), InvokeOptions{}); !errors.Is(err, CodeClosed) {
-		t.Errorf("got %v, want %v", err, CodeClosed)
-	}
-	h.Close(t.Context())
-}
-
-func TestClose_SIGTERMHandlerRuns(t *testing.T) {
-	t.Parallel()
-	out := &syncBuffer{}
-	h := setup(t, func(o *Options, c *FunctionConfig) {
-		o.Output, o.StopGrace = out, testDeadline
-		c.Env = []string{"INIT=sigterm"}
-	})
-	invoke(t, h, map[string]any{"op": "echo"})
-	h.Close(t.Context())
-	if !slices.ContainsFunc(out.lines, func(l string) bool { return strings.HasSuffix(l, "] bye\n") }) {
-		t.Errorf("the function did not say bye: %q", out.lines)
-	}
-}
-
-func TestHost_KilledParentLeavesNoOrphan(t *testing.T) {
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "LAMBDA_TEST_HOST=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil || !alive(pid) {
-		t.Fatalf("pid %q: %v", line, err)
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	eventually(t, "the function's process is gone", func() bool { return !isRunning(pid) })
-}
-
-// isRunning says whether a process that isn't our child runs; a zombie that waits for its reaper does not.
-func isRunning(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, os.ErrNotExist) {
-		return alive(pid) // no /proc here
-	}
-	_, after, _ := strings.Cut(string(stat), ") ")
-	return err == nil && !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }

@@ -91,7 +91,7 @@ func (i *instance) supervise() {
 
 func (i *instance) run() exit {
 	h := i.fn.host
-	tmp, err := os.MkdirTemp("", "lambda-"+i.fn.cfg.Name+"-")
+	tmp, err := os.MkdirTemp(h.opts.TempDir, "lambda-"+i.fn.cfg.Name+"-")
 	if err != nil {
 		return exit{startErr: fmt.Errorf("make scratch folder: %w", err)}
 	}

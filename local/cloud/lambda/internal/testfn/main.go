@@ -14,9 +14,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 )
 
 // order is the payload. Gate is the address of a listener of the test: what is read from it, byte by byte, sets the pace.
@@ -29,28 +31,58 @@ type order struct {
 }
 
 func main() {
-	switch os.Getenv("INIT") {
+	start := os.Getenv("INIT") //nolint:forbidigo // a function's own settings come from nowhere else
+	switch start {
 	case "exit":
 		os.Exit(3)
 	case "hang":
 		select {}
 	case "error":
-		url := "http://" + os.Getenv("AWS_LAMBDA_RUNTIME_API") + "/2018-06-01/runtime/init/error"
-		body := `{"errorType":"Init.Broken","errorMessage":"no settings"}`
-		resp, err := http.Post(url, "application/json", strings.NewReader(body)) //nolint:gosec,noctx // a loopback address of the test
-		if err == nil {
-			_ = resp.Body.Close()
-		}
+		post("init/error", `{"errorType":"Init.Broken","errorMessage":"no settings"}`)
 		os.Exit(1)
+	case "dropper":
+		drop()
 	}
 	var options []lambda.Option
-	if os.Getenv("INIT") == "sigterm" {
+	if start == "sigterm" {
 		options = append(options, lambda.WithEnableSIGTERM(func() {
 			fmt.Println("bye")
 			os.Exit(0)
 		}))
 	}
 	lambda.StartWithOptions(handle, options...)
+}
+
+// post sends to the Runtime API.
+func post(path, body string) {
+	resp, err := http.Post(runtimeAPI(path), "application/json", strings.NewReader(body)) //nolint:gosec,noctx // a loopback address of the test
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+func runtimeAPI(path string) string {
+	return "http://" + os.Getenv("AWS_LAMBDA_RUNTIME_API") + "/2018-06-01/runtime/" + path //nolint:forbidigo // as above
+}
+
+// drop answers one invocation as a runtime does, asks for the next, hangs up and does nothing more.
+func drop() {
+	resp, err := http.Get(runtimeAPI("invocation/next")) //nolint:gosec,noctx // as above
+	if err != nil {
+		os.Exit(1)
+	}
+	_ = resp.Body.Close()
+	post("invocation/"+resp.Header.Get("Lambda-Runtime-Aws-Request-Id")+"/response", `"dropper"`)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, runtimeAPI("invocation/next"), nil)
+	if err != nil {
+		os.Exit(1)
+	}
+	if resp, err := http.DefaultClient.Do(req); err == nil { //nolint:gosec // as above
+		_ = resp.Body.Close()
+	}
+	select {}
 }
 
 func handle(ctx context.Context, raw json.RawMessage) (any, error) {
@@ -63,6 +95,11 @@ func handle(ctx context.Context, raw json.RawMessage) (any, error) {
 		return bytes.NewReader(o.Answer), nil
 	case "env":
 		return os.Environ(), nil
+	case "context":
+		lc, _ := lambdacontext.FromContext(ctx)
+		deadline, _ := ctx.Deadline()
+		return map[string]any{"deadline": deadline.UnixMilli(), "trace": ctx.Value("x-amzn-trace-id"), "id": lc.AwsRequestID,
+			"arn": lc.InvokedFunctionArn, "name": lambdacontext.FunctionName}, nil
 	case "print":
 		fmt.Println(o.Text)
 		fmt.Fprint(os.Stderr, o.Text+" to stderr")
