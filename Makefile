@@ -1,0 +1,90 @@
+# Everything that llmq's developers and CI run. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+BUILD   := .build
+TOOLS   := $(CURDIR)/$(BUILD)/tools
+GOLANGCI_VERSION := v2.15.0
+FUNCTIONS := enqueue worker admin
+GOFLAGS_FN := -trimpath -buildvcs=false -tags lambda.norpc -ldflags "-s -w -buildid="
+CDK := infra/cdk
+CDK_ENV := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 CDK_DISABLE_CLI_TELEMETRY=true
+# Flags of every test run; CI sets -race, which needs a C compiler.
+TESTFLAGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: run
+run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT)
+	@go run ./local/run
+
+.PHONY: test
+test: ## every test that needs only Go, and the CDK module's where Node is installed
+	@echo "· Go tests"
+	@command -v valkey-server >/dev/null || echo "· valkey-server is not installed: tests that need a real Valkey are skipped, the rest runs on miniredis"
+	go test $(TESTFLAGS) ./...
+	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
+
+.PHONY: build
+build: ## the functions' bootstrap binaries for arm64 and amd64, in dist/, with their sizes
+	@for arch in arm64 amd64; do for f in $(FUNCTIONS); do \
+		mkdir -p dist/$$arch/$$f; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GOFLAGS_FN) -o dist/$$arch/$$f/bootstrap ./functions/$$f; \
+		printf '%-6s %-8s %5.1f MiB\n' $$arch $$f $$(stat -c %s dist/$$arch/$$f/bootstrap | awk '{print $$1/1048576}'); \
+	done; done
+
+$(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(TOOLS)/golangci-lint $@
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## vet, golangci-lint, luacheck where it is installed
+	go vet ./...
+	$< run ./...
+	@if command -v luacheck >/dev/null; then luacheck --std lua51 --globals redis KEYS ARGV cjson --no-max-line-length -q $$(git ls-files '*.lua'); \
+	else echo "· luacheck is not installed: scripts were not linted"; fi
+
+.PHONY: fmt
+fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## format the Go code
+	$< fmt ./...
+
+.PHONY: golden
+golden: ## rewrite the golden files and generated documents
+	go test ./pkg/llmq/... ./functions/... ./local/cloud/front/ ./events/ -run 'Golden|Docs|Generated' -update
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@for pkg in $$(go list ./...); do for target in $$(go test -list '^Fuzz' $$pkg | grep ^Fuzz || true); do \
+		echo "· $$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $${FUZZTIME:-10s} $$pkg; done; done
+
+.PHONY: bench
+bench: ## benchmarks, and what one call through the queue costs
+	go test -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
+	go run ./local/bench
+
+$(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
+	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error
+
+.PHONY: synth
+synth: build $(CDK)/node_modules/.package-lock.json ## CloudFormation templates of every environment, in infra/cdk/cdk.out
+	@cd $(CDK) && for f in environments/*.yaml; do env=$$(basename $$f .yaml); \
+		$(CDK_ENV) npx cdk synth -q --strict --no-notices -c env=$$env -o cdk.out/$$env; echo "wrote $(CDK)/cdk.out/$$env"; done
+
+.PHONY: cdk-test
+cdk-test: ## the CDK module's tests (needs Node)
+	@echo "· CDK tests"
+	$(CDK_ENV) go -C $(CDK) test ./...
+
+.PHONY: ci
+ci: ## all that CI runs
+	$(MAKE) lint
+	$(MAKE) test TESTFLAGS=-race
+	$(MAKE) synth
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BUILD) dist $(CDK)/cdk.out $(CDK)/node_modules
