@@ -112,10 +112,10 @@ func isAnswer(err error) bool {
 func (c *Call) Ints(want int) ([]int64, error) {
 	v, err := c.cmd.Int64Slice()
 	if err != nil {
-		return nil, fmt.Errorf("script %s: %w", c.name(), err)
+		return nil, c.explain(err)
 	}
 	if len(v) < want {
-		return nil, fmt.Errorf("script %s answered %d integers, want %d", c.name(), len(v), want)
+		return nil, c.explain(fmt.Errorf("answered %d integers, want %d", len(v), want))
 	}
 	return v, nil
 }
@@ -127,7 +127,7 @@ func (c *Call) Text() (string, bool, error) {
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("%s: %w", c.name(), err)
+		return "", false, c.explain(err)
 	}
 	return s, true, nil
 }
@@ -136,7 +136,7 @@ func (c *Call) Text() (string, bool, error) {
 func (c *Call) Int() (int64, error) {
 	n, err := c.cmd.Int64()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", c.name(), err)
+		return 0, c.explain(err)
 	}
 	return n, nil
 }
@@ -157,15 +157,23 @@ func (c *Call) Map() (map[string]string, error) {
 		}
 		return m, nil
 	}
-	return nil, fmt.Errorf("%s: answer is no map: %w", c.name(), c.cmd.Err())
+	err := c.cmd.Err()
+	if err == nil {
+		err = errors.New("answer is no map")
+	}
+	return nil, c.explain(err)
 }
 
-// Err is the server's answer when it is an error.
-func (c *Call) Err() error {
-	if err := c.cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return fmt.Errorf("%s: %w", c.name(), err)
+// explain makes a server's answer an [llmq.Error]: of the answers of a server that can't
+// serve now the caller may repeat its request, of any other he may not.
+func (c *Call) explain(err error) error {
+	err = fmt.Errorf("%s: %w", c.name(), err)
+	for _, prefix := range []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "READONLY", "OOM", "BUSY", "MISCONF", "max number of clients"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return llmq.Errorf(llmq.CodeQueueUnavailable, "the state store can't serve now").Because(err)
+		}
 	}
-	return nil
+	return llmq.Errorf(llmq.CodeInternal, "the state store refused a command").Because(err)
 }
 
 func (c *Call) name() string {
