@@ -28,6 +28,7 @@ type Config struct {
 	Valkey    Valkey
 	Storage   Storage
 	Door      Door
+	Admin     Admin
 	Keys      []Key
 	Providers []Provider // in the order of the file
 	Models    []Model    // in the order of the file
@@ -39,6 +40,7 @@ type Config struct {
 type Queues struct {
 	Prefix   string // of every queue's name, [A-Za-z0-9-]{1,20}; default "llm"
 	Endpoint string // local only: URL of an SQS server; "" is AWS
+	URLBase  string // what names are joined to for a queue's URL; on AWS the deployment sets it by LLMQ_SQS_URL_BASE, and it is "" before
 }
 
 // Names is the naming rule of this environment's queues.
@@ -46,12 +48,13 @@ func (q Queues) Names() queue.Names { return queue.Names{Prefix: q.Prefix} }
 
 // Valkey is the state store.
 type Valkey struct {
-	Address  string // host:port; local: localhost:6379; on AWS the deployment sets it by LLMQ_REDIS_HOST and LLMQ_REDIS_PORT, and it is "" before
-	Cluster  bool   // cluster mode; default true
-	TLS      bool   // default true; false is local only
-	Username string // "" is the default user
-	Password Secret // local only; on AWS IAM signs in
-	Network  string // aws: "public" (default) or "vpc"; read by the CDK app only
+	Address   string // host:port; local: localhost:6379; on AWS the deployment sets it by LLMQ_REDIS_HOST and LLMQ_REDIS_PORT, and it is "" before
+	Cluster   bool   // cluster mode; default true
+	TLS       bool   // default true; false is local only
+	Username  string // "" is the default user
+	Password  Secret // local only; on AWS IAM signs in
+	CacheName string // aws: name of the cache, which IAM signs in to; the deployment sets it by LLMQ_REDIS_CACHE_NAME, and it is "" before
+	Network   string // aws: "public" (default) or "vpc"; read by the CDK app only
 
 	CommandTimeout time.Duration // one command; default 500 ms
 	DialTimeout    time.Duration // one connection; default 2 s
@@ -67,6 +70,11 @@ type Storage struct {
 // Door is the HTTPS endpoint.
 type Door struct {
 	Wait time.Duration // longest wait for a reply before 504; default 280 s, 1 s to 290 s
+}
+
+// Admin is the operator's API.
+type Admin struct {
+	Key Secret // local only; on AWS IAM signs in
 }
 
 // Key lets a caller in. (Keys that are made and revoked live come with the keys

@@ -48,6 +48,12 @@ func (c *checker) place() {
 		if c.cfg.Storage.Bucket == "" {
 			c.fault("storage.bucket", "is missing inside Lambda; the deployment sets LLMQ_S3_OFFLOAD_BUCKET")
 		}
+		if c.cfg.Queues.URLBase == "" {
+			c.fault("queues.url_base", "is missing inside Lambda; the deployment sets LLMQ_SQS_URL_BASE")
+		}
+		if c.cfg.Valkey.CacheName == "" {
+			c.fault("valkey.cache_name", "is missing inside Lambda; the deployment sets LLMQ_REDIS_CACHE_NAME")
+		}
 	}
 }
 
@@ -68,6 +74,20 @@ func (c *checker) addresses() {
 		}
 	} else if !v.Password.IsZero() {
 		c.secret("valkey.password", v.Password)
+	}
+	switch {
+	case c.cfg.Admin.Key.IsZero():
+	case c.aws():
+		c.fault("admin.key", "is refused on aws: IAM signs operators in, with no key to lose")
+	default:
+		c.secret("admin.key", c.cfg.Admin.Key)
+	}
+	if raw := c.cfg.Queues.URLBase; raw != "" && c.ok("queues.url_base") {
+		if u, problem := parseURL(raw); problem != "" {
+			c.fault("queues.url_base", "%s", problem)
+		} else if c.aws() && u.Scheme != "https" {
+			c.fault("queues.url_base", "must be https on aws")
+		}
 	}
 	c.endpoint("queues.endpoint_url", c.cfg.Queues.Endpoint)
 	c.endpoint("storage.endpoint_url", c.cfg.Storage.Endpoint)

@@ -59,6 +59,7 @@ var (
 	bucketPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 	modelIDPattern  = regexp.MustCompile(`^[A-Za-z0-9._:/+-]{1,512}$`)
 	usernamePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	cachePattern    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 	secretARN       = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}$`)
 )
@@ -96,6 +97,8 @@ func deployment() []setting {
 			doc: "what every queue's name begins with", at: func(s *scope) any { return &s.cfg.Queues.Prefix }},
 		{path: "queues.endpoint_url", env: "LLMQ_SQS_ENDPOINT_URL", defNote: "AWS",
 			doc: "URL of an SQS server; local only", at: func(s *scope) any { return &s.cfg.Queues.Endpoint }},
+		{path: "queues.url_base", env: "LLMQ_SQS_URL_BASE", defNote: "aws: set by the deployment",
+			doc: "what queue names are joined to for their URLs, such as https://sqs.eu-west-1.amazonaws.com/111122223333", at: func(s *scope) any { return &s.cfg.Queues.URLBase }},
 
 		{path: "valkey.address", defNote: "local: localhost:6379; aws: set by the deployment",
 			doc: "host:port of the state store; see LLMQ_REDIS_URL, LLMQ_REDIS_HOST and LLMQ_REDIS_PORT", at: func(s *scope) any { return &s.cfg.Valkey.Address }},
@@ -109,6 +112,8 @@ func deployment() []setting {
 			doc: "local only, for on AWS IAM signs in; see LLMQ_REDIS_PASSWORD", at: func(s *scope) any { return &s.cfg.Valkey.Password }},
 		{path: "valkey.network", def: "public", words: []string{"public", "vpc"},
 			doc: "aws: how the store is reached; read at deployment", at: func(s *scope) any { return &s.cfg.Valkey.Network }},
+		{path: "valkey.cache_name", env: "LLMQ_REDIS_CACHE_NAME", pattern: cachePattern, defNote: "aws: set by the deployment",
+			doc: "name of the ElastiCache cache, which IAM signs in to", at: func(s *scope) any { return &s.cfg.Valkey.CacheName }},
 		{path: "valkey.command_timeout_secs", env: "LLMQ_REDIS_SOCKET_TIMEOUT_SECS", form: formSecs, def: "0.5", low: 0.05, high: 10,
 			why: "a store that is down must be noticed before its callers give up",
 			doc: "one command", at: func(s *scope) any { return &s.cfg.Valkey.CommandTimeout }},
@@ -127,6 +132,9 @@ func deployment() []setting {
 		{path: "door.wait_secs", env: "LLMQ_DOOR_WAIT_SECS", form: formSecs, def: "280", low: 1, high: 290,
 			why: "API Gateway cuts a connection that is silent for 300 s",
 			doc: "longest wait for a reply before 504", at: func(s *scope) any { return &s.cfg.Door.Wait }},
+
+		{path: "admin.key", form: formSecret,
+			doc: "key of the admin API; local only, for on AWS IAM signs in", at: func(s *scope) any { return &s.cfg.Admin.Key }},
 
 		{path: "keys[]", form: formItems, required: true, doc: "who may call; the door has no open mode", open: openKey},
 		{path: "keys[].id", pattern: keyPattern, required: true, doc: "public name, may be logged", at: func(s *scope) any { return &s.key.ID }},
