@@ -28,8 +28,9 @@ var keyShape = regexp.MustCompile(`(?i:\bbearer\s+[a-z0-9._~+/=*-]{8,})` + // an
 
 // CleanMessage makes a provider's message fit for a caller and a log: at most [MaxMessage]
 // characters on one line, valid UTF-8, without control and invisible characters, and without
-// anything that has the shape of a key.
-func CleanMessage(s string) string {
+// anything that has the shape of a key. Secrets that the caller knows are removed whatever their
+// shape; those of less than eight characters are ignored, since they would tear words apart.
+func CleanMessage(s string, secrets ...string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r): // line separators too
@@ -39,6 +40,11 @@ func CleanMessage(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
+	for _, secret := range secrets {
+		if len(secret) >= 8 {
+			s = strings.ReplaceAll(s, secret, removed)
+		}
+	}
 	// The whole text is searched before it is clipped, or half a key could be left at its end.
 	s = strings.TrimSpace(removeKeys(s))
 	if utf8.RuneCountInString(s) <= MaxMessage {

@@ -48,6 +48,14 @@ func TestCleanMessage_RemovesKeysAndControls(t *testing.T) {
 	}
 }
 
+func TestCleanMessage_RemovesKnownSecrets(t *testing.T) {
+	t.Parallel()
+	const in = "Invalid key 0123456789abcdef for tenant ab."
+	if got, want := provider.CleanMessage(in, "0123456789abcdef", "ab", ""), "Invalid key [key removed] for tenant ab."; got != want {
+		t.Errorf("CleanMessage(%q) = %q, want %q", in, got, want)
+	}
+}
+
 func TestCleanToken_KeepsVisibleASCII(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

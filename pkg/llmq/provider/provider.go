@@ -70,7 +70,7 @@ type Error struct {
 	Code       llmq.Code     // what the caller is told
 	Status     int           // the provider's HTTP status; 0 when there was no answer
 	Kind       string        // the provider's own error code, e.g. "ThrottlingException"; "" when it gave none
-	Message    string        // the provider's message, at most 512 characters, key shapes removed; for the caller
+	Message    string        // for the caller: the provider's message as [CleanMessage] leaves it, or ours where it gave none
 	RetryAfter time.Duration // the provider's wish; 0 when it gave none
 	Err        error         // cause, for logs
 }

@@ -32,11 +32,17 @@ func Fault(ctx context.Context, err error, class provider.Class, code llmq.Code)
 	return &provider.Error{Class: class, Code: code, Err: err}
 }
 
+// cause is an error whose text is fit for a log: net/http's own quote what the other side sent.
+type cause struct{ err error }
+
+func (c cause) Error() string { return provider.CleanMessage(c.err.Error()) }
+func (c cause) Unwrap() error { return c.err }
+
 // fault classifies an exchange that gave no usable reply.
 func fault(ctx context.Context, err error) *provider.Error {
 	for _, f := range faults {
 		if f.is(err) {
-			e := Fault(ctx, err, f.class, f.code)
+			e := Fault(ctx, cause{err}, f.class, f.code)
 			if e.Message == "" && e.Code == f.code {
 				e.Message = f.message
 			}

@@ -1,0 +1,135 @@
+// Package openai calls every endpoint that speaks OpenAI's API: OpenAI itself, vLLM, Ollama,
+// OpenRouter, Groq, Bedrock's /openai/v1. A body goes out as it came but for its model.
+package openai
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+)
+
+// Config describes one endpoint.
+type Config struct {
+	// Name is the provider's name in the configuration; it stands in errors.
+	Name string
+
+	// BaseURL is what /chat/completions is appended to, e.g. https://api.openai.com/v1.
+	BaseURL string
+
+	// APIKey returns the key, and is asked before every call, so it should cache. Nil sends none,
+	// which only private and local endpoints may want.
+	APIKey func(ctx context.Context) (string, error)
+
+	// Network bounds how the endpoint is reached.
+	Network provider.Network
+}
+
+// Provider is one endpoint. It is safe for concurrent use.
+type Provider struct {
+	name   string
+	key    func(context.Context) (string, error)
+	egress *egress.Client
+}
+
+var _ provider.Provider = (*Provider)(nil)
+
+// New makes a Provider, or names every fault of cfg. Nothing is called yet.
+func New(cfg Config) (*Provider, error) {
+	var faults []error
+	if cfg.APIKey == nil && !cfg.Network.Loopback && len(cfg.Network.AllowedCIDRs) == 0 {
+		faults = append(faults, errors.New("a public endpoint needs an API key"))
+	}
+	client, err := egress.New(cfg.BaseURL, cfg.Network)
+	if err := errors.Join(append(faults, err)...); err != nil {
+		return nil, fmt.Errorf("openai provider %s: %w", cfg.Name, err)
+	}
+	return &Provider{name: cfg.Name, key: cfg.APIKey, egress: client}, nil
+}
+
+// Close closes idle connections. Calls in flight are not touched.
+func (p *Provider) Close() { p.egress.Close() }
+
+// Call makes exactly one attempt; see [provider.Provider].
+func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Response, error) {
+	path, err := pathOf(req.Op)
+	if err != nil {
+		return nil, err
+	}
+	body, err := withModel(req.Body, req.ModelID)
+	if err != nil {
+		return nil, &provider.Error{
+			Class: provider.CallFatal, Code: llmq.CodeInvalidJSON, Message: "the body is not a JSON object that can be sent",
+			Err: fmt.Errorf("set the model for provider %s: %w", p.name, err),
+		}
+	}
+	key, err := p.apiKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The new request has no header of the caller's; an Idempotency-Key would make net/http repeat it.
+	hreq, err := http.NewRequestWithContext(ctx, http.MethodPost, p.egress.Base()+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError)
+	}
+	hreq.Header.Set("Content-Type", "application/json")
+	hreq.Header.Set("Accept", "application/json")
+	if key != "" {
+		hreq.Header.Set("Authorization", "Bearer "+key)
+	}
+	reply, err := p.egress.Do(hreq)
+	if err != nil {
+		return nil, err
+	}
+	if !reply.OK() {
+		return nil, classify(reply, time.Now(), key)
+	}
+	answer, err := reply.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return &provider.Response{
+		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"),
+	}, nil
+}
+
+func pathOf(op llmq.Op) (string, error) {
+	switch op {
+	case llmq.OpChat:
+		return "/chat/completions", nil
+	case llmq.OpEmbeddings:
+		return "/embeddings", nil
+	case llmq.OpConverse:
+	}
+	return "", &provider.Error{
+		Class: provider.TargetFatal, Code: llmq.CodeWrongWire,
+		Message: fmt.Sprintf("the provider speaks the openai wire, which has no %s", llmq.Clip(string(op), 40)),
+	}
+}
+
+// apiKey gets the key and checks that a header can carry it. A space or line break at the end of a
+// stored secret is common, and no part of it.
+func (p *Provider) apiKey(ctx context.Context) (string, error) {
+	if p.key == nil {
+		return "", nil
+	}
+	key, err := p.key(ctx)
+	if err != nil {
+		return "", egress.Fault(ctx, fmt.Errorf("get the API key of provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth)
+	}
+	key = strings.TrimSpace(key)
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", &provider.Error{
+			Class: provider.TargetFatal, Code: llmq.CodeProviderAuth,
+			Err: fmt.Errorf("API key of provider %s is empty or holds characters that no header can carry", p.name),
+		}
+	}
+	return key, nil
+}
