@@ -1,6 +1,7 @@
 package sqs_test
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
 	"go.uber.org/goleak"
 
 	"github.com/llm-queue/llmq/local/cloud/sqs"
@@ -66,5 +69,40 @@ func TestServer_MessageGoesThrough(t *testing.T) {
 		QueueUrl: &queue, ReceiptHandle: got.Messages[0].ReceiptHandle,
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestServer_OverLimitIsATypedError(t *testing.T) {
+	t.Parallel()
+	_, client := serve(t, sqs.Options{MaxInFlight: 1})
+	queue := createQueue(t, client, "calls", nil)
+	for range 2 {
+		if _, err := client.SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: &queue, MessageBody: aws.String("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := &awssqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10}
+	if got, err := client.ReceiveMessage(t.Context(), in); err != nil || len(got.Messages) != 1 {
+		t.Fatalf("got %v, %v, want the one message that may be in flight", got, err)
+	}
+	_, err := client.ReceiveMessage(t.Context(), in)
+	if _, ok := errors.AsType[*types.OverLimit](err); !ok {
+		t.Fatalf("error %v, want OverLimit", err)
+	}
+}
+
+func TestServer_UnsignedSDKCallIsRefused(t *testing.T) {
+	t.Parallel()
+	_, client := serve(t, sqs.Options{})
+	_, err := client.ListQueues(t.Context(), nil, func(o *awssqs.Options) {
+		signed := o.HTTPClient
+		o.HTTPClient = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			r.Header.Del("Authorization")
+			return signed.Do(r)
+		})}
+	})
+	if api, ok := errors.AsType[smithy.APIError](err); !ok || api.ErrorCode() != "MissingAuthenticationToken" {
+		t.Fatalf("error %v, want MissingAuthenticationToken", err)
 	}
 }

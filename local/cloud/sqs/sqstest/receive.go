@@ -150,14 +150,14 @@ func pollChecks() []check {
 			s.one(url)
 			m := s.one(url, waiting(5), hiding(900))
 			s.took(began, time.Second, time.Second+soon)
-			time.AfterFunc(300*time.Millisecond, func() {
-				if err := s.change(url, m.ReceiptHandle, 0); err != nil {
-					s.Error(err)
-				}
-			})
 			began = time.Now()
+			changed := make(chan error, 1)
+			time.AfterFunc(300*time.Millisecond, func() { changed <- s.change(url, m.ReceiptHandle, 0) })
 			s.one(url, waiting(5))
 			s.took(began, 300*time.Millisecond, 300*time.Millisecond+soon)
+			if err := <-changed; err != nil {
+				s.Error(err)
+			}
 		}},
 		{"poll: an empty one takes its time", func(s *suite) {
 			url := s.queue("ReceiveMessageWaitTimeSeconds", "1")
