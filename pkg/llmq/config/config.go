@@ -106,10 +106,10 @@ const (
 type Provider struct {
 	Name         string // [a-z0-9-]{1,32}
 	Type         ProviderType
-	BaseURL      string   // openai: required, e.g. https://api.openai.com/v1. bedrock: local only
+	BaseURL      string   // openai: required, e.g. https://api.openai.com/v1. bedrock: local only. Lower-case host, no trailing dot or slash
 	Region       string   // bedrock: the region to call; default Config.Region
 	APIKey       Secret   // openai: required unless Private. bedrock: "" signs with the function's role
-	Private      bool     // the endpoint lies in AllowedCIDRs: plain http and private addresses are legal
+	Private      bool     // the endpoint lies in AllowedCIDRs: plain http and private addresses are legal. Set for a local one on loopback
 	AllowedCIDRs []string // with Private: the only addresses that are dialled
 
 	ConnectTimeout time.Duration // default 10 s

@@ -109,7 +109,7 @@ func (o overlay) refuseUnknown(known map[string]bool) {
 		if near := llmq.Nearest(name, names); near != "" {
 			hint = "; did you mean " + near + "?"
 		}
-		o.faultAt(origin{env: llmq.Clip(name, 80)}, "", "no such variable%s", hint)
+		o.faultAt(origin{env: segment(name)}, "", "no such variable%s", hint)
 	}
 }
 

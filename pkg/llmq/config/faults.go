@@ -157,14 +157,24 @@ func (r *report) err() error {
 	return r.faults
 }
 
+// maxListed bounds how many known names a message lists.
+const maxListed = 20
+
 // didYouMean ends a message about an unknown name: with the nearest known one, or
-// else with all of them.
+// else with the known ones.
 func didYouMean(got string, known []string, what string) string {
 	if near := llmq.Nearest(got, known); near != "" {
-		return "; did you mean " + near + "?"
+		return "; did you mean " + segment(near) + "?"
 	}
 	if len(known) == 0 {
 		return "; " + what + ": none"
 	}
-	return "; " + what + ": " + strings.Join(known, ", ")
+	var shown []string
+	for _, name := range known[:min(len(known), maxListed)] {
+		shown = append(shown, segment(name))
+	}
+	if len(known) > maxListed {
+		shown = append(shown, "…")
+	}
+	return "; " + what + ": " + strings.Join(shown, ", ")
 }

@@ -215,6 +215,19 @@ func TestFaults_ErrorListsAllOfThem(t *testing.T) {
 	}
 }
 
+func TestFaults_ListOfKnownNamesIsBounded(t *testing.T) {
+	t.Parallel()
+	known := make([]string, maxListed+1)
+	for i := range known {
+		known[i] = fmt.Sprintf("provider-%d", i)
+	}
+	known[1] = "a\nb"
+	got := didYouMean("x", known, "providers")
+	if !strings.HasPrefix(got, `; providers: provider-0, "a\nb", provider-2, `) || !strings.HasSuffix(got, ", provider-19, …") {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestFaults_AreBounded(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

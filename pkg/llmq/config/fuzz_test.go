@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,7 +11,8 @@ import (
 )
 
 // Whatever the file and a variable say: Parse returns, its error is Faults, and
-// what it takes is written and read back the same.
+// each on one line, and what it takes is written and read back the same. For a longer
+// run add -fuzzminimizetime=20x: minimizing a whole file takes the time otherwise.
 func FuzzParse(f *testing.F) {
 	for _, path := range []string{"testdata/aws.yaml", "testdata/local.yaml", "testdata/bad.yaml"} {
 		f.Add(mustRead(f, path), "LLMQ_DOOR_WAIT_SECS=1")
@@ -22,8 +24,14 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, variable string) {
 		c, err := Parse("f", data, []string{variable})
 		if err != nil {
-			if _, ok := errors.AsType[Faults](err); !ok || !errors.Is(err, llmq.CodeConfiguration) {
+			fs, ok := errors.AsType[Faults](err)
+			if !ok || !errors.Is(err, llmq.CodeConfiguration) {
 				t.Fatalf("%T: %v", err, err)
+			}
+			for _, fault := range fs {
+				if strings.ContainsAny(fault.String(), "\n\r\x1b") {
+					t.Fatalf("a fault is no single line: %q", fault.String())
+				}
 			}
 			return
 		}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -269,6 +270,19 @@ func TestMarshal_RefusesWhatLoadWould(t *testing.T) {
 	_, err := c.Marshal()
 	if !errors.Is(err, llmq.CodeConfiguration) || !strings.Contains(err.Error(), "did you mean fake?") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestConfig_CatalogueAndQueuesAreThoseOfTheFile(t *testing.T) {
+	t.Parallel()
+	c := mustLoad(t, "testdata/aws.yaml")
+	if diff := cmp.Diff([]queue.Name{"llm-dev-chat-a-rt", "llm-dev-chat-a", "llm-dev-chat-a-bulk", "llm-dev-nova-rt", "llm-dev-nova"}, c.QueueNames()); diff != "" {
+		t.Error(diff)
+	}
+	m, targets, err := c.Catalogue().Resolve(llmq.ModelRef{Alias: "chat-a", Target: "own"}, llmq.WireOpenAI)
+	want := []llmq.Target{{Model: "chat-a", Name: "own", Provider: "local-vllm", ModelID: "Qwen/Qwen3-8B", Wires: []llmq.Wire{llmq.WireOpenAI}, MaxConcurrency: 20}}
+	if diff := cmp.Diff(want, targets); err != nil || m.Alias != "chat-a" || diff != "" {
+		t.Errorf("%v %s", err, diff)
 	}
 }
 

@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
@@ -150,7 +151,8 @@ func (c *checker) target(path string, m Model, t Target, byName map[string]Provi
 	}
 	for i, w := range t.Wires {
 		if !slices.Contains(p.Wires(), w) {
-			c.fault(listPath(path+".wires", i), "provider %s is of type %s, which can't speak %s; it speaks %s", p.Name, p.Type, w, names(p.Wires())[0])
+			c.fault(listPath(path+".wires", i), "provider %s is of type %s, which can't speak %s; it speaks %s",
+				segment(p.Name), p.Type, w, strings.Join(names(p.Wires()), ", "))
 		}
 	}
 }

@@ -138,7 +138,7 @@ func openTarget(s scope, _ string) scope {
 	return s
 }
 
-var plainSegment = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+var plainSegment = regexp.MustCompile(`^[A-Za-z0-9_.@-]{1,64}$`)
 
 // segment is a name from the file as part of a path: quoted and cut unless it is
 // plain, since it may be anything.
