@@ -125,7 +125,7 @@ func (p *Provider) apiKey(ctx context.Context) (string, error) {
 		return "", egress.Fault(ctx, fmt.Errorf("get the API key of provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth)
 	}
 	key = strings.TrimSpace(key)
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if !provider.ValidKey(key) {
 		return "", &provider.Error{
 			Class: provider.TargetFatal, Code: llmq.CodeProviderAuth,
 			Err: fmt.Errorf("API key of provider %s is empty or holds characters that no header can carry", p.name),
