@@ -3,7 +3,10 @@ package llmq
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -38,6 +41,25 @@ type Ref struct {
 	Key    string `json:"key"`    // object key inside the data bucket
 	SHA256 string `json:"sha256"` // of the body, lower-case hex
 	Bytes  int64  `json:"bytes"`  // of the body
+}
+
+// UnmarshalJSON takes exactly the three members, each of them: where a body lies is no
+// place for guesses.
+func (r *Ref) UnmarshalJSON(b []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil {
+		return fmt.Errorf("decode ref: %w", err)
+	}
+	fields := map[string]any{"key": &r.Key, "sha256": &r.SHA256, "bytes": &r.Bytes}
+	for name, dst := range fields {
+		if err := json.Unmarshal(members[name], dst); err != nil {
+			return fmt.Errorf("decode ref: %s: %w", name, err)
+		}
+	}
+	if len(members) != len(fields) || r.Key == "" || r.SHA256 == "" || r.Bytes < 1 {
+		return errors.New("decode ref: needs key, sha256 and bytes, and nothing else")
+	}
+	return nil
 }
 
 type envelopeJSON struct {
@@ -99,7 +121,8 @@ func DecodeEnvelope(b []byte) (Envelope, error) {
 	}
 	var w envelopeJSON
 	fields := w.fields()
-	for name, raw := range members {
+	for _, name := range slices.Sorted(maps.Keys(members)) { // sorted: the same message gets the same answer
+		raw := members[name]
 		dst, ok := fields[name]
 		if !ok {
 			return bad(name, "unknown field %q%s", Clip(name, 60), hint(name, fieldNames()))
@@ -108,7 +131,7 @@ func DecodeEnvelope(b []byte) (Envelope, error) {
 			return bad(name, "%s is null; leave it out instead", name)
 		}
 		if err := json.Unmarshal(raw, dst); err != nil {
-			return bad(name, "%s is not of its type", name)
+			return bad(name, "%s is not of its form", name)
 		}
 	}
 	return w.check()
@@ -126,11 +149,7 @@ func (w *envelopeJSON) fields() map[string]any {
 
 func fieldNames() []string {
 	var w envelopeJSON
-	names := make([]string, 0, 16)
-	for name := range w.fields() {
-		names = append(names, name)
-	}
-	return names
+	return slices.Sorted(maps.Keys(w.fields()))
 }
 
 // MaxLabelBytes bounds user and session (SECURITY-DESIGN IN4).
@@ -157,10 +176,17 @@ func (w *envelopeJSON) check() (Envelope, error) {
 		return bad("deadline_ms", "deadline_ms must be milliseconds since 1970 below 10^14, is %d", w.DeadlineMS)
 	case w.Generation < 0 || w.Generation > 1000:
 		return bad("generation", "generation must be from 0 to 1000, is %d", w.Generation)
-	case len(w.User) > MaxLabelBytes || len(w.Session) > MaxLabelBytes:
-		return bad("user", "user and session hold at most %d bytes", MaxLabelBytes)
-	case len(w.KeyID) > MaxIDBytes || len(w.Trace) > MaxIDBytes || len(w.ReplyTo) > MaxIDBytes:
-		return bad("kid", "kid, traceparent and reply_to hold at most %d bytes", MaxIDBytes)
+	}
+	for _, text := range []struct {
+		field, value string
+		most         int
+	}{
+		{"user", w.User, MaxLabelBytes}, {"session", w.Session, MaxLabelBytes},
+		{"kid", w.KeyID, MaxIDBytes}, {"traceparent", w.Trace, MaxIDBytes}, {"reply_to", w.ReplyTo, MaxIDBytes},
+	} {
+		if len(text.value) > text.most {
+			return bad(text.field, "%s holds at most %d bytes, has %d", text.field, text.most, len(text.value))
+		}
 	}
 	e := Envelope{
 		ID: w.ID, Op: w.Op, Model: w.Model, Lane: w.Lane, Fallback: w.Fallback, Tenant: w.Tenant, KeyID: w.KeyID,

@@ -118,8 +118,8 @@ func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
 	if err := json.Unmarshal(b, &w); err != nil {
 		return Result{}, nil, fmt.Errorf("decode result %s: %w", rid, err)
 	}
-	if w.V > ResultVersion {
-		return Result{}, nil, fmt.Errorf("decode result %s: version %d is newer than this release's %d", rid, w.V, ResultVersion)
+	if w.V < 1 || w.V > ResultVersion {
+		return Result{}, nil, fmt.Errorf("decode result %s: version %d is none of this release's, 1 to %d", rid, w.V, ResultVersion)
 	}
 	if w.RID != rid || w.TenantHash != TenantHash(tenant) {
 		return Result{}, nil, fmt.Errorf("decode result %s: the stored result is another request's", rid)
@@ -128,6 +128,9 @@ func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
 	if w.Error != nil {
 		r.Err = &Error{Code: w.Error.Code, Message: w.Error.Message, Field: w.Error.Field, RetryAfter: time.Duration(w.Error.RetryAfterMS) * time.Millisecond, Meta: w.Meta.meta()}
 		return r, nil, nil
+	}
+	if w.Status == 0 || (w.Ref != nil && len(w.Body) != 0) {
+		return Result{}, nil, fmt.Errorf("decode result %s: it holds neither an error nor one reply", rid)
 	}
 	r.Reply = &Reply{Status: w.Status, ContentType: w.ContentType, Body: w.Body, Meta: w.Meta.meta()}
 	return r, w.Ref, nil
