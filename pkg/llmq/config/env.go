@@ -80,7 +80,7 @@ func (o overlay) apply(rows []setting) {
 			k.set(o, o.vars[k.name])
 		}
 	}
-	o.refuseUnknown(known)
+	o.refuseUnknown(known, rows)
 }
 
 // give notes that a variable gives a setting. Where the file's value is at fault,
@@ -94,13 +94,13 @@ func (o overlay) give(path, name string) string {
 
 // refuseUnknown reports variables that nothing reads: a misspelt one would be
 // ignored in silence otherwise.
-func (o overlay) refuseUnknown(known map[string]bool) {
+func (o overlay) refuseUnknown(known map[string]bool, rows []setting) {
 	names := make([]string, 0, len(known))
 	for n := range known {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	secrets := o.secretVariables()
+	secrets := o.secretVariables(rows)
 	for name := range o.vars {
 		if !strings.HasPrefix(name, "LLMQ_") || known[name] || secrets[name] {
 			continue
@@ -114,14 +114,17 @@ func (o overlay) refuseUnknown(known map[string]bool) {
 }
 
 // secretVariables are the names that references in the file point to.
-func (o overlay) secretVariables() map[string]bool {
-	c := o.draft.cfg
-	used := map[string]bool{c.Valkey.Password.Env: true}
-	for _, k := range c.Keys {
-		used[k.Secret.Env] = true
-	}
-	for _, p := range c.Providers {
-		used[p.APIKey.Env] = true
+func (o overlay) secretVariables(rows []setting) map[string]bool {
+	used := map[string]bool{}
+	for _, st := range rows {
+		if st.form != formSecret {
+			continue
+		}
+		for _, s := range o.draft.scopes(st.path) {
+			if ref, ok := st.at(&s).(*Secret); ok {
+				used[ref.Env] = true
+			}
+		}
 	}
 	return used
 }

@@ -124,6 +124,15 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 	}
 }
 
+func TestLoad_VariablesOfSecretsAreKnown(t *testing.T) {
+	t.Parallel()
+	data := strings.NewReplacer("kind: local", "kind: local\nadmin: {key: {env: LLMQ_A}}", "{env: LLMQ_REDIS_PASSWORD}", "{env: LLMQ_B}",
+		"{env: LLMQ_DEV_KEY}", "{env: LLMQ_C}", `fake: {`, `fake: {api_key: {env: LLMQ_D}, `).Replace(read(t, "testdata/local.yaml"))
+	if _, err := Parse("x", []byte(data), []string{"LLMQ_A=1", "LLMQ_B=2", "LLMQ_C=3", "LLMQ_D=4"}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLoad_RedisVariables(t *testing.T) {
 	t.Parallel()
 	type valkey struct {

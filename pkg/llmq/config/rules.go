@@ -144,6 +144,9 @@ func (c *checker) keys() {
 		} else {
 			ids[k.ID] = i
 		}
+		if !k.Secret.IsZero() && k.Secret == c.cfg.Admin.Key {
+			c.fault(path+".secret", "is admin.key too; a caller would be an operator")
+		}
 		if first, taken := refs[k.Secret]; taken && !k.Secret.IsZero() {
 			c.fault(path+".secret", "is the secret of keys[%d] already; a caller would be both", first)
 		} else {

@@ -50,6 +50,8 @@ func TestFaults_KeysAndSecrets(t *testing.T) {
 			[]string{`local:9:10: keys[1].id: "dev" is the id of keys[0] already`}},
 		{"secret twice", "local", "keys:\n", "keys:\n  - {id: other, tenant: other, secret: {env: LLMQ_DEV_KEY}}\n", nil,
 			[]string{`local:9:28: keys[1].secret: is the secret of keys[0] already; a caller would be both`}},
+		{"secret of a caller and the operator", "local", "keys:\n", "admin: {key: {env: LLMQ_DEV_KEY}}\nkeys:\n", nil,
+			[]string{`local:9:28: keys[0].secret: is admin.key too; a caller would be an operator`}},
 		{"secret in the file", "aws", apiKey, "api_key: sk-live-123", nil,
 			[]string{`aws:16:14: providers.openai.api_key: must be a reference, {env: NAME} or {arn: ARN}; a secret itself never stands in the file`}},
 		{"secret as a variable's name", "local", "env: LLMQ_DEV_KEY", "env: sk-live-123", nil,
