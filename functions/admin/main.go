@@ -1,0 +1,37 @@
+// Admin is the Lambda function of the operator's API.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/wiring"
+)
+
+func main() {
+	log := wiring.Logger(slog.LevelInfo)
+	h, err := wire(os.Environ(), log)
+	if err != nil {
+		log.Error("the function can't start", "error", err)
+		os.Exit(1)
+	}
+	lambda.Start(h)
+}
+
+func wire(env []string, log *slog.Logger) (handler, error) {
+	p, err := wiring.Start(env, log)
+	if err != nil {
+		return nil, err
+	}
+	g := gate{iam: p.Config.Kind == config.KindAWS}
+	if !g.iam {
+		if g.key, err = p.AdminKey(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	return newHandler(p.Admin(), g), nil
+}

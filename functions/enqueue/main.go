@@ -1,0 +1,27 @@
+// Enqueue is the Lambda function behind the door's API.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/llm-queue/llmq/pkg/llmq/wiring"
+)
+
+func main() {
+	log := wiring.Logger(slog.LevelInfo)
+	p, err := wiring.Start(os.Environ(), log)
+	if err != nil {
+		log.Error("the function can't start", "error", err)
+		os.Exit(1)
+	}
+	door, err := p.Door(context.Background())
+	if err != nil {
+		log.Error("the function can't start", "error", err)
+		os.Exit(1)
+	}
+	lambda.Start(newHandler(door))
+}

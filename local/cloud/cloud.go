@@ -1,0 +1,219 @@
+// Package cloud is a small AWS on this machine: SQS, S3, Valkey, Lambda with its event
+// sources and API Gateway, on loopback only. It runs the functions' real bootstrap
+// binaries as processes and gives them a configuration like a deployed one.
+package cloud
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"github.com/llm-queue/llmq/local/cloud/eventsource"
+	"github.com/llm-queue/llmq/local/cloud/lambda"
+	"github.com/llm-queue/llmq/local/cloud/sqs"
+	"github.com/llm-queue/llmq/local/cloud/valkey"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// Functions are the paths of the bootstrap binaries.
+type Functions struct {
+	Enqueue, Worker, Admin string
+}
+
+// Options say what to run. Functions, Config, Dir and the addresses are required.
+type Options struct {
+	Functions Functions
+	// Config names the providers and models, the lanes and the timing; what the cloud
+	// itself provides (queues, state store, bucket, keys) is filled in.
+	Config *config.Config
+	// Env is given to every function besides what Lambda sets; secrets that Config refers to.
+	Env []string
+	// Dir is an empty folder of the caller's; the cloud writes its configuration and its
+	// certificate there.
+	Dir string
+	// HTTP, HTTPS and Admin are the addresses of the doors, 127.0.0.1:port; port 0 is any.
+	HTTP, HTTPS, Admin string
+	// Engine picks the state store; zero takes valkey-server when it is installed.
+	Engine valkey.Engine
+	// Output gets what the functions print. nil discards.
+	Output io.Writer
+	// Logger gets the cloud's own events. nil discards.
+	Logger *slog.Logger
+}
+
+// Cloud is a running local cloud.
+type Cloud struct {
+	URL      string // http://127.0.0.1:port of the door
+	TLSURL   string // https://127.0.0.1:port of the same
+	AdminURL string // http://127.0.0.1:port of the admin API
+	CAFile   string // PEM of the authority that signed TLSURL's certificate
+	Key      string // bearer key of the door
+	AdminKey string // bearer key of the admin API
+	Config   *config.Config
+
+	SQS     *sqs.Server
+	Valkey  *valkey.Server
+	Lambda  *lambda.Host
+	Sources map[string]*eventsource.Source // by queue name
+
+	log     *slog.Logger
+	closers []func(context.Context) error // undone in reverse order
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+}
+
+const (
+	account   = "000000000000"
+	region    = "us-east-1"
+	bucket    = "llmq-local-data"
+	keyEnv    = "LLMQ_LOCAL_KEY"
+	adminEnv  = "LLMQ_LOCAL_ADMIN_KEY"
+	valkeyEnv = "LLMQ_LOCAL_VALKEY_PASSWORD"
+)
+
+// Start starts everything and returns when calls can be made. ctx bounds the start
+// alone. When it fails it leaves nothing behind.
+func Start(ctx context.Context, o Options) (*Cloud, error) {
+	if o.Config == nil || o.Dir == "" || o.Functions.Enqueue == "" || o.Functions.Worker == "" || o.Functions.Admin == "" {
+		return nil, errors.New("cloud: Config, Dir and the three Functions are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	run, cancel := context.WithCancel(context.Background())
+	c := &Cloud{log: o.Logger, cancel: cancel, Key: newKey(), AdminKey: newKey(), Sources: map[string]*eventsource.Source{}}
+	if err := c.start(ctx, run, o); err != nil {
+		stop, done := context.WithTimeout(context.Background(), closeTimeout)
+		defer done()
+		return nil, errors.Join(err, c.Close(stop))
+	}
+	return c, nil
+}
+
+func (c *Cloud) start(ctx, run context.Context, o Options) error {
+	cfg := *o.Config
+	var err error
+	if c.Valkey, err = valkey.Start(ctx, valkey.Options{Engine: o.Engine, Logger: o.Logger}); err != nil {
+		return fmt.Errorf("state store: %w", err)
+	}
+	c.onClose(func(context.Context) error { return c.Valkey.Close() })
+
+	c.SQS = sqs.New(sqs.Options{Region: region, AccountID: account, Logger: o.Logger})
+	c.onClose(func(context.Context) error { c.SQS.Close(); return nil })
+	sqsURL, err := c.serve("127.0.0.1:0", c.SQS, nil)
+	if err != nil {
+		return err
+	}
+	s3URL, err := c.startS3()
+	if err != nil {
+		return err
+	}
+	cfg.Kind, cfg.Region = config.KindLocal, region
+	cfg.Queues.Endpoint, cfg.Queues.URLBase = sqsURL, sqsURL+"/"+account
+	cfg.Valkey.Address, cfg.Valkey.Cluster, cfg.Valkey.TLS = c.Valkey.Addr(), c.Valkey.Cluster(), false
+	cfg.Valkey.Password = config.Secret{Env: valkeyEnv}
+	cfg.Storage.Bucket, cfg.Storage.Endpoint = bucket, s3URL
+	cfg.Keys = []config.Key{{ID: "local", Tenant: "default", Secret: config.Secret{Env: keyEnv}}}
+	cfg.Admin.Key = config.Secret{Env: adminEnv}
+	c.Config = &cfg
+
+	path := filepath.Join(o.Dir, "llmq.yaml")
+	text, err := cfg.Marshal()
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	env := append([]string{
+		"LLMQ_CONFIG=" + path, valkeyEnv + "=" + c.Valkey.Password(), keyEnv + "=" + c.Key, adminEnv + "=" + c.AdminKey,
+	}, o.Env...)
+	if err := c.createQueues(ctx); err != nil {
+		return err
+	}
+	if err := c.createFunctions(o, env); err != nil {
+		return err
+	}
+	if err := c.startSources(run); err != nil {
+		return err
+	}
+	return c.openDoors(o)
+}
+
+func (c *Cloud) startS3() (string, error) {
+	backend := s3mem.New()
+	if err := backend.CreateBucket(bucket); err != nil {
+		return "", fmt.Errorf("bucket: %w", err)
+	}
+	return c.serve("127.0.0.1:0", gofakes3.New(backend).Server(), nil)
+}
+
+// serve listens on a loopback address until the cloud closes, and returns the URL.
+func (c *Cloud) serve(addr string, h http.Handler, cert *tls.Certificate) (string, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil || !net.ParseIP(host).IsLoopback() {
+		return "", fmt.Errorf("address %q: the local cloud listens on loopback addresses only, e.g. 127.0.0.1:8080", addr)
+	}
+	l, err := net.Listen("tcp", addr) //nolint:noctx // it is closed by Close
+	if err != nil {
+		return "", fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	url := "http://" + l.Addr().String()
+	if cert != nil {
+		url = "https://" + l.Addr().String()
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug)}
+	c.loops.Go(func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			c.log.Error("server ended", "address", addr, "error", err)
+		}
+	})
+	c.onClose(func(ctx context.Context) error {
+		if srv.Shutdown(ctx) != nil {
+			return srv.Close()
+		}
+		return nil
+	})
+	return url, nil
+}
+
+func (c *Cloud) onClose(f func(context.Context) error) { c.closers = append(c.closers, f) }
+
+// closeTimeout bounds the clean-up after a failed start.
+const closeTimeout = 10 * time.Second
+
+// Close ends everything that was started, the doors first and the state store last,
+// and returns when no process and no goroutine of it is left. When ctx ends, what
+// still runs is killed.
+func (c *Cloud) Close(ctx context.Context) error {
+	c.cancel()
+	var errs []error
+	for i := len(c.closers) - 1; i >= 0; i-- {
+		errs = append(errs, c.closers[i](ctx))
+	}
+	c.closers = nil
+	c.loops.Wait()
+	return errors.Join(errs...)
+}
+
+// newKey is a random bearer key of characters that every SDK takes.
+func newKey() string {
+	var b [24]byte
+	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
+	return "llmq_local_" + hex.EncodeToString(b[:])
+}

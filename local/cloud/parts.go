@@ -1,0 +1,173 @@
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/llm-queue/llmq/local/cloud/eventsource"
+	"github.com/llm-queue/llmq/local/cloud/front"
+	"github.com/llm-queue/llmq/local/cloud/lambda"
+	"github.com/llm-queue/llmq/local/cloud/sqs"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// Names of the functions, as a deployment has them.
+const (
+	FunctionEnqueue = "llmq-enqueue"
+	FunctionAdmin   = "llmq-admin"
+	functionWorker  = "llmq-worker-"
+)
+
+// FunctionWorker is the name of a lane's worker function.
+func FunctionWorker(l llmq.Lane) string { return functionWorker + string(l) }
+
+// Client is an SQS client of this cloud under an access key of that name, which is the
+// sender that its messages show.
+func (c *Cloud) Client(accessKey string) *awssqs.Client {
+	return awssqs.New(awssqs.Options{
+		Region: region, BaseEndpoint: aws.String(c.Config.Queues.Endpoint),
+		Credentials: credentials.NewStaticCredentialsProvider(accessKey, "local", ""),
+		HTTPClient:  &http.Client{Transport: sqs.RebufferTransport(nil)},
+	})
+}
+
+const (
+	sourceRetention = 4 * 24 * time.Hour
+	dlqRetention    = 14 * 24 * time.Hour
+	// maxReceiveCount is only a last guard: releases are receives too.
+	maxReceiveCount = 1000
+)
+
+// createQueues makes every queue with its dead-letter queue, as the template does.
+func (c *Cloud) createQueues(ctx context.Context) error {
+	api := c.Client("template")
+	for _, m := range c.Config.Models {
+		for _, lane := range m.Lanes {
+			name := c.Config.Queues.Names().Model(m.Alias, lane)
+			dlq := name.DLQ()
+			if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(dlq)), Attributes: map[string]string{
+				"MessageRetentionPeriod": secs(dlqRetention),
+			}}); err != nil {
+				return fmt.Errorf("queue %s: %w", dlq, err)
+			}
+			if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(name)), Attributes: map[string]string{
+				"MessageRetentionPeriod":        secs(sourceRetention),
+				"VisibilityTimeout":             secs(c.Config.Lanes[lane].FunctionTimeout),
+				"ReceiveMessageWaitTimeSeconds": "20",
+				"RedrivePolicy":                 fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, arn(dlq), maxReceiveCount),
+			}}); err != nil {
+				return fmt.Errorf("queue %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func arn(q queue.Name) string { return "arn:aws:sqs:" + region + ":" + account + ":" + string(q) }
+
+func secs(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+const (
+	doorConcurrency  = 100
+	adminConcurrency = 2
+	doorTimeout      = 300 * time.Second
+	adminTimeout     = 30 * time.Second
+	initTimeout      = 10 * time.Second
+	stopGrace        = 500 * time.Millisecond
+)
+
+func (c *Cloud) createFunctions(o Options, env []string) error {
+	opts := lambda.DefaultOptions()
+	opts.Region, opts.AccountID, opts.TempDir = region, account, o.Dir
+	opts.InitTimeout, opts.StopGrace, opts.Output, opts.Logger = initTimeout, stopGrace, o.Output, o.Logger
+	host, err := lambda.New(opts)
+	if err != nil {
+		return fmt.Errorf("lambda: %w", err)
+	}
+	c.Lambda = host
+	c.onClose(func(ctx context.Context) error { host.Close(ctx); return nil })
+	for _, f := range c.functions(o.Functions) {
+		// The access key is the function's identity: it is what its messages show as sender.
+		f.Env = append([]string{"AWS_ACCESS_KEY_ID=" + f.Name, "AWS_SECRET_ACCESS_KEY=local"}, env...)
+		if err := host.Create(f); err != nil {
+			return fmt.Errorf("function %s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
+	fs := []lambda.FunctionConfig{
+		{Name: FunctionEnqueue, Bootstrap: paths.Enqueue, Timeout: doorTimeout, MemoryMB: 256, Concurrency: doorConcurrency},
+		{Name: FunctionAdmin, Bootstrap: paths.Admin, Timeout: adminTimeout, MemoryMB: 256, Concurrency: adminConcurrency},
+	}
+	for _, lane := range llmq.Lanes() {
+		l := c.Config.Lanes[lane]
+		fs = append(fs, lambda.FunctionConfig{
+			Name: FunctionWorker(lane), Bootstrap: paths.Worker, Timeout: l.FunctionTimeout, MemoryMB: l.MemoryMB,
+			Concurrency: l.MaxConcurrency * max(1, len(c.Config.Models)),
+		})
+	}
+	return fs
+}
+
+// startSources runs one event source per queue until the cloud closes.
+func (c *Cloud) startSources(run context.Context) error {
+	for _, m := range c.Config.Models {
+		for _, lane := range m.Lanes {
+			name := c.Config.Queues.Names().Model(m.Alias, lane)
+			l := c.Config.Lanes[lane]
+			src, err := eventsource.New(eventsource.Mapping{
+				Function: FunctionWorker(lane), QueueURL: c.Config.Queues.URLBase + "/" + string(name), QueueARN: arn(name), Region: region,
+				BatchSize: l.BatchSize, MaximumConcurrency: l.MaxConcurrency, ReportBatchItemFailures: true,
+			}, eventsource.DefaultTuning(), eventsource.Deps{Queue: c.Client("lambda"), Invoker: c.Lambda, Logger: c.log})
+			if err != nil {
+				return fmt.Errorf("event source of %s: %w", name, err)
+			}
+			c.Sources[string(name)] = src
+			c.loops.Go(func() {
+				if err := src.Run(run); err != nil {
+					c.log.Error("event source ended", "queue", string(name), "error", err)
+				}
+			})
+		}
+	}
+	return nil
+}
+
+// openDoors opens the API over http and https, and the admin API on a port of its own:
+// the API that callers see has no operator route (SECURITY-DESIGN KT7).
+func (c *Cloud) openDoors(o Options) error {
+	opts := front.DefaultOptions()
+	opts.Function, opts.Stage, opts.AccountID, opts.Logger = FunctionEnqueue, "local", account, o.Logger
+	door, err := front.New(opts, c.Lambda)
+	if err != nil {
+		return fmt.Errorf("front: %w", err)
+	}
+	if c.URL, err = c.serve(o.HTTP, door, nil); err != nil {
+		return err
+	}
+	cert, ca, err := front.NewCertificate(o.Dir)
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	c.CAFile = ca
+	if c.TLSURL, err = c.serve(o.HTTPS, door, &cert); err != nil {
+		return err
+	}
+	opts.Function, opts.Timeout = FunctionAdmin, adminTimeout
+	admin, err := front.NewBuffered(opts, c.Lambda)
+	if err != nil {
+		return fmt.Errorf("admin front: %w", err)
+	}
+	c.AdminURL, err = c.serve(o.Admin, admin, nil)
+	return err
+}

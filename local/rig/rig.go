@@ -1,0 +1,200 @@
+// Package rig is a local cloud with a provider behind it: the fake one with its
+// standard models, or one endpoint that two environment variables name. The run
+// command, the end-to-end tests and the benchmarks all start it.
+package rig
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/llm-queue/llmq/local/cloud"
+	"github.com/llm-queue/llmq/local/cloud/valkey"
+	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// Options say what to start. The zero value is the fake provider behind doors on any
+// free port.
+type Options struct {
+	HTTP, HTTPS, Admin string // addresses of the doors; "" is 127.0.0.1:0
+	// Env may hold OPENAI_BASE_URL and OPENAI_API_KEY: then that endpoint serves every
+	// model. Of the rest only what configuration knows is read.
+	Env       []string
+	Functions cloud.Functions // built binaries; zero builds them
+	Engine    valkey.Engine
+	// Change may change the configuration before it is used.
+	Change func(*config.Config)
+	Output io.Writer // what the functions print; nil discards
+	Logger *slog.Logger
+	Step   func(string) // told what is going on; nil is not
+}
+
+// Rig is a running local cloud with its provider.
+type Rig struct {
+	*cloud.Cloud
+	Fake       *server.Server // nil where an endpoint of the environment serves
+	Provider   string         // who serves, for people
+	FirstModel string         // a model that a first call can name; "" where none is known
+
+	dir     string
+	closers []func(context.Context) error
+}
+
+// The standard models of the fake provider.
+const (
+	ModelChat     = "chat-a"
+	ModelEmbed    = "emb-a"
+	ModelConverse = "conv-a"
+	fakeKeyEnv    = "LLMQ_FAKELLM_KEY"
+)
+
+// Start starts a rig. ctx bounds the start alone. When it fails it leaves nothing
+// behind.
+func Start(ctx context.Context, o Options) (*Rig, error) {
+	r := &Rig{}
+	if err := r.start(ctx, o); err != nil {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+		defer cancel()
+		return nil, errors.Join(err, r.Close(closing))
+	}
+	return r, nil
+}
+
+const closeWithin = 10 * time.Second
+
+func (r *Rig) start(ctx context.Context, o Options) (err error) {
+	step := o.Step
+	if step == nil {
+		step = func(string) {}
+	}
+	for _, a := range []*string{&o.HTTP, &o.HTTPS, &o.Admin} {
+		if *a == "" {
+			*a = "127.0.0.1:0"
+		}
+	}
+	cfg := config.Default(config.KindLocal)
+	cfg.Env = "local"
+	env, err := r.provide(ctx, cfg, o)
+	if err != nil {
+		return err
+	}
+	if o.Change != nil {
+		o.Change(cfg)
+	}
+	if r.dir, err = os.MkdirTemp("", "llmq-run-"); err != nil {
+		return fmt.Errorf("temp folder: %w", err)
+	}
+	r.closers = append(r.closers, func(context.Context) error { return os.RemoveAll(r.dir) })
+	if o.Functions == (cloud.Functions{}) {
+		step("building the functions (the first time takes a minute or two)")
+		if o.Functions, err = cloud.Build(ctx, r.dir); err != nil {
+			return err
+		}
+	}
+	step("starting SQS, S3, Valkey, Lambda and the API")
+	r.Cloud, err = cloud.Start(ctx, cloud.Options{
+		Functions: o.Functions, Config: cfg, Env: env, Dir: r.dir, HTTP: o.HTTP, HTTPS: o.HTTPS, Admin: o.Admin,
+		Engine: o.Engine, Output: o.Output, Logger: o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	r.closers = append(r.closers, r.Cloud.Close)
+	return nil
+}
+
+// provide sets the provider and the models, and returns the secrets that they refer to.
+func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options) ([]string, error) {
+	p, m, given, err := config.FromOpenAIEnv(o.Env, []string{o.HTTP, o.HTTPS, o.Admin})
+	if err != nil {
+		return nil, err
+	}
+	if given {
+		cfg.Providers, cfg.Models = []config.Provider{p}, []config.Model{m}
+		r.Provider = p.BaseURL + " (OPENAI_BASE_URL); any model name is passed on"
+		r.FirstModel = firstModel(ctx, p.BaseURL, lookup(o.Env, "OPENAI_API_KEY"))
+		return []string{"OPENAI_API_KEY=" + lookup(o.Env, "OPENAI_API_KEY")}, nil
+	}
+	key := "fake_" + randomHex()
+	if r.Fake, err = server.New(server.Options{APIKeys: []string{key}, Logger: o.Logger}); err != nil {
+		return nil, fmt.Errorf("fake provider: %w", err)
+	}
+	url, err := r.serveFake()
+	if err != nil {
+		return nil, err
+	}
+	fakeModels(cfg, url)
+	r.Provider, r.FirstModel = "fakellm (no model behind it: it repeats what it is told)", ModelChat
+	return []string{fakeKeyEnv + "=" + key}, nil
+}
+
+// fakeModels configures the fake provider's two wires and a model each for what the
+// door serves.
+func fakeModels(cfg *config.Config, url string) {
+	base := config.Provider{
+		APIKey: config.Secret{Env: fakeKeyEnv}, Private: true, AllowedCIDRs: []string{"127.0.0.1/32"},
+		ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
+	}
+	openai, bedrock := base, base
+	openai.Name, openai.Type, openai.BaseURL = "fake-openai", config.ProviderOpenAI, url+"/v1"
+	bedrock.Name, bedrock.Type, bedrock.BaseURL, bedrock.Region = "fake-bedrock", config.ProviderBedrock, url, "us-east-1"
+	cfg.Providers = []config.Provider{openai, bedrock}
+	model := func(alias string, p config.Provider, id string) config.Model {
+		return config.Model{Alias: alias, Lanes: llmq.Lanes(), Targets: []config.Target{
+			{Name: "main", Provider: p.Name, ModelID: id, Wires: p.Wires(), MaxConcurrency: 20},
+		}}
+	}
+	cfg.Models = []config.Model{
+		model(ModelChat, openai, "fake-chat-1"),
+		model(ModelEmbed, openai, "fake-embed-1"),
+		model(ModelConverse, bedrock, "fake.converse-v1:0"),
+	}
+}
+
+func (r *Rig) serveFake() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by Close
+	if err != nil {
+		return "", fmt.Errorf("fake provider: %w", err)
+	}
+	srv := &http.Server{Handler: r.Fake, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l) //nolint:errcheck // it ends when Close says so
+	}()
+	r.closers = append(r.closers, func(ctx context.Context) error {
+		r.Fake.Close()
+		if err := srv.Shutdown(ctx); err != nil {
+			_ = srv.Close() //nolint:errcheck // Shutdown's error says it all
+		}
+		<-done
+		return nil
+	})
+	return "http://" + l.Addr().String(), nil
+}
+
+// Close ends everything and removes every file.
+func (r *Rig) Close(ctx context.Context) error {
+	var errs []error
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		errs = append(errs, r.closers[i](ctx))
+	}
+	r.closers = nil
+	return errors.Join(errs...)
+}
+
+func randomHex() string {
+	var b [16]byte
+	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
+	return hex.EncodeToString(b[:])
+}

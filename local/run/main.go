@@ -1,0 +1,75 @@
+// Run is llmq on this machine in one command: it builds the functions, starts a small
+// AWS around them, sends one call through the queue, and serves until it is stopped.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/llm-queue/llmq/local/rig"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "llmq: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// run does it all, and leaves no process and no file behind when it returns.
+func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err error) {
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+	once := flags.Bool("once", false, "send the one call, then stop instead of serving")
+	verbose := flags.Bool("v", false, "show what the functions log")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	at, err := addresses(env)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	step := func(what string) { fmt.Fprintln(errOut, "· "+what) }
+	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: io.Discard, Step: step}
+	level := slog.LevelError
+	if *verbose {
+		o.Output, level = errOut, slog.LevelInfo
+	}
+	o.Logger = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: level}))
+	r, err := rig.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+		defer cancel()
+		err = errors.Join(err, r.Close(closing))
+	}()
+	step("state store: " + r.Valkey.Kind())
+	step("provider: " + r.Provider)
+	if err := firstCall(ctx, r, out); err != nil && ctx.Err() == nil {
+		return err
+	}
+	step(fmt.Sprintf("ready after %.1f s", time.Since(began).Seconds()))
+	printReady(out, r)
+	if !*once {
+		<-ctx.Done()
+	}
+	step("stopping")
+	return nil
+}
+
+// stopWithin bounds the end: then what still runs is killed.
+const stopWithin = 5 * time.Second

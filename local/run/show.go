@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llm-queue/llmq/local/rig"
+)
+
+// firstCall sends one call through the queue and prints the reply with its meta.
+func firstCall(ctx context.Context, r *rig.Rig, out io.Writer) error {
+	if r.FirstModel == "" {
+		fmt.Fprintln(out, "no first call was sent: the endpoint lists no models to name in one")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"model": r.FirstModel, "messages": []map[string]string{{"role": "user", "content": "hello, queue"}}})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+r.Key)
+	req.Header.Set("Content-Type", "application/json")
+	began := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("first call: %w", err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or the read's error is returned
+	reply, err := io.ReadAll(io.LimitReader(resp.Body, 20<<20))
+	if err != nil {
+		return fmt.Errorf("first call: %w", err)
+	}
+	fmt.Fprintf(out, "\nPOST %s/v1/chat/completions\n%s\n\n%s in %d ms\n", r.URL, body, resp.Status, time.Since(began).Milliseconds())
+	for _, name := range metaHeaders(resp.Header) {
+		fmt.Fprintf(out, "%s: %s\n", name, resp.Header.Get(name))
+	}
+	fmt.Fprintf(out, "\n%s\n\n", bytes.TrimSpace(reply))
+	if resp.StatusCode != http.StatusOK && r.Fake != nil {
+		return fmt.Errorf("the first call ended with %s; run again with -v to see why", resp.Status)
+	}
+	return nil
+}
+
+func metaHeaders(h http.Header) []string {
+	var names []string
+	for name := range h {
+		if strings.HasPrefix(name, "X-Llmq-") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// printReady prints what a shell needs to call this cloud, and last the line that
+// scripts wait for.
+func printReady(out io.Writer, r *rig.Rig) {
+	fmt.Fprintf(out, "export LLMQ_ADMIN_URL=%s LLMQ_ADMIN_KEY=%s\n", r.AdminURL, r.AdminKey)
+	fmt.Fprintf(out, "export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s AWS_ENDPOINT_URL_BEDROCK_RUNTIME=%s AWS_BEARER_TOKEN_BEDROCK=%s AWS_CA_BUNDLE=%s AWS_REGION=us-east-1\n",
+		r.URL, r.Key, r.TLSURL, r.Key, r.CAFile)
+	fmt.Fprintf(out, "ready %s\n", r.URL)
+}

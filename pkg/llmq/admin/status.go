@@ -1,0 +1,125 @@
+// Package admin holds the operator's verbs. They have an API of their own, apart from
+// callers' keys, and never show a prompt or a reply.
+package admin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// Deps are what the verbs work with; all are required.
+type Deps struct {
+	Names     queue.Names
+	Catalogue llmq.Catalogue
+	Queue     queue.Queue
+	Capacity  *capacity.Gate
+	Valkey    redis.UniversalClient
+}
+
+// Admin serves the operator's verbs. It is safe for concurrent use.
+type Admin struct{ Deps }
+
+// New makes the verbs.
+func New(d Deps) *Admin { return &Admin{Deps: d} }
+
+// Status is the state of every queue and target.
+type Status struct {
+	Queues  []QueueStatus  `json:"queues"`
+	Targets []TargetStatus `json:"targets"`
+}
+
+// QueueStatus is one queue's approximate counts. Error says why they could not be read.
+type QueueStatus struct {
+	Queue       queue.Name `json:"queue"`
+	Model       string     `json:"model"`
+	Lane        llmq.Lane  `json:"lane"`
+	Waiting     int        `json:"waiting"`
+	Received    int        `json:"received"` // handed to a worker and not yet deleted
+	Delayed     int        `json:"delayed"`
+	DeadLetters int        `json:"dead_letters"`
+	Error       string     `json:"error,omitempty"`
+}
+
+// TargetStatus is one target's use.
+type TargetStatus struct {
+	Target string                  `json:"target"` // alias@target
+	Limit  int                     `json:"limit"`
+	InUse  int                     `json:"in_use"`
+	Ended  map[capacity.Ending]int `json:"ended"` // calls by how they ended
+	Error  string                  `json:"error,omitempty"`
+}
+
+// readers bounds how many queues are read at once.
+const readers = 8
+
+// Status reads everything; what can't be read says so in its own row.
+func (a *Admin) Status(ctx context.Context) Status {
+	st := Status{Queues: []QueueStatus{}, Targets: []TargetStatus{}}
+	for _, m := range a.Catalogue.Models() {
+		for _, l := range m.Lanes {
+			st.Queues = append(st.Queues, QueueStatus{Queue: a.Names.Model(m.Alias, l), Model: m.Alias, Lane: l})
+		}
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, readers)
+	for i := range st.Queues {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := a.readQueue(ctx, &st.Queues[i]); err != nil {
+				st.Queues[i].Error = err.Error()
+			}
+		})
+	}
+	st.Targets = append(st.Targets, a.targets(ctx)...)
+	wg.Wait()
+	return st
+}
+
+func (a *Admin) readQueue(ctx context.Context, q *QueueStatus) error {
+	d, err := a.Queue.Depth(ctx, q.Queue)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", q.Queue, err)
+	}
+	dead, err := a.Queue.Depth(ctx, q.Queue.DLQ())
+	if err != nil {
+		return fmt.Errorf("read %s: %w", q.Queue.DLQ(), err)
+	}
+	q.Waiting, q.Received, q.Delayed, q.DeadLetters = d.Visible, d.InFlight, d.Delayed, dead.Visible
+	return nil
+}
+
+// targets reads every target in one round trip.
+func (a *Admin) targets(ctx context.Context) []TargetStatus {
+	var b luascript.Batch
+	var out []TargetStatus
+	var states []luascript.Pending[capacity.State]
+	for _, m := range a.Catalogue.Models() {
+		for _, t := range m.Targets {
+			out = append(out, TargetStatus{Target: t.String(), Limit: t.MaxConcurrency})
+			states = append(states, a.Capacity.Peek(&b, t))
+		}
+	}
+	down := b.Run(ctx, a.Valkey)
+	for i := range out {
+		if down != nil {
+			out[i].Error = down.Error()
+			continue
+		}
+		s, err := states[i]()
+		if err != nil {
+			out[i].Error = err.Error()
+			continue
+		}
+		out[i].InUse, out[i].Ended = s.InUse, s.Ended
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package llmq_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/llm-queue/llmq/"
+
+// deps lists what a package links, tests apart.
+func deps(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}}", module+pkg).Output()
+	if err != nil {
+		t.Fatalf("go list -deps %s: %v", pkg, err)
+	}
+	return strings.Fields(string(out))
+}
+
+func isStd(pkg string) bool { return !strings.Contains(strings.SplitN(pkg, "/", 2)[0], ".") }
+
+// The arrows of docs/ARCHITECTURE.md: what each package may link besides the standard
+// library, as prefixes. A package that is not listed may link anything but stand-ins.
+func TestArrows_ImportsGoOneWay(t *testing.T) {
+	t.Parallel()
+	const (
+		self      = module + "pkg/llmq"
+		redis     = "github.com/redis/go-redis"
+		xxhash    = "github.com/cespare/xxhash"
+		atomic    = "go.uber.org/atomic"
+		jsontext  = "github.com/go-json-experiment/json"
+		keys      = self + "/internal/keys"
+		luascript = self + "/internal/luascript"
+	)
+	state := []string{self + "$", keys, luascript, redis, xxhash, atomic}
+	for pkg, allowed := range map[string][]string{
+		"pkg/llmq":                     {self + "$"},
+		"pkg/llmq/queue":               {self + "$"},
+		"pkg/llmq/provider":            {self + "$"},
+		"pkg/llmq/config":              {self + "$", self + "/queue$", "go.yaml.in/yaml"},
+		"pkg/llmq/internal/keys":       {self + "$"},
+		"pkg/llmq/internal/luascript":  {self + "$", redis, xxhash, atomic},
+		"pkg/llmq/internal/strictjson": {self + "$", jsontext},
+		"pkg/llmq/capacity":            state,
+		"pkg/llmq/results":             state,
+		"pkg/llmq/claims":              append(slices.Clone(state), jsontext),
+		"pkg/llmq/engine": append(slices.Clone(state), jsontext,
+			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$"),
+		"pkg/llmq/client": append(slices.Clone(state), jsontext,
+			self+"/claims$", self+"/results$", self+"/queue$"),
+		"pkg/llmq/worker": append(slices.Clone(state), jsontext, self+"/internal/strictjson",
+			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$"),
+		"pkg/llmq/httpapi": {self + "$", self + "/internal/strictjson", jsontext, "github.com/tidwall/"},
+	} {
+		t.Run(pkg, func(t *testing.T) {
+			t.Parallel()
+			for _, dep := range deps(t, pkg) {
+				if isStd(dep) || dep == module+pkg {
+					continue
+				}
+				ok := slices.ContainsFunc(allowed, func(a string) bool {
+					exact, end := strings.CutSuffix(a, "$")
+					return dep == exact || !end && strings.HasPrefix(dep, a)
+				})
+				if !ok {
+					t.Errorf("%s links %s, which its arrows don't allow", pkg, dep)
+				}
+			}
+		})
+	}
+}
+
+// SEC30: what is deployed holds no stand-in and no test code.
+func TestArrows_FunctionsLinkNoTestCode(t *testing.T) {
+	t.Parallel()
+	forbidden := []string{
+		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/provider/providertest", module + "infra/",
+		"github.com/alicebob/miniredis", "github.com/johannesboyne/gofakes3", "github.com/google/go-cmp", "pgregory.net/rapid",
+		"go.uber.org/goleak", "github.com/aws/aws-cdk-go", "github.com/openai/openai-go", "github.com/santhosh-tekuri/jsonschema",
+	}
+	for _, fn := range []string{"enqueue", "worker", "admin"} {
+		for _, dep := range deps(t, "functions/"+fn) {
+			for _, f := range forbidden {
+				if dep == f || strings.HasPrefix(dep, strings.TrimSuffix(f, "/")+"/") {
+					t.Errorf("functions/%s links %s", fn, dep)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/llm-queue/llmq/pkg/llmq/client"
+	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
+)
+
+// Client is the caller's side.
+func (p *Process) Client() (*client.Client, error) {
+	return client.New(client.Config{
+		Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, InlineMaxBytes: p.Config.Storage.InlineMaxBytes,
+	}, client.Deps{
+		Valkey: p.valkey, Queue: p.queue, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
+	})
+}
+
+// Door is the HTTPS endpoint's handler.
+func (p *Process) Door(ctx context.Context) (http.Handler, error) {
+	c, err := p.Client()
+	if err != nil {
+		return nil, err
+	}
+	auth, err := p.staticKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := httpapi.DefaultConfig()
+	cfg.Wait = p.Config.Door.Wait
+	for lane, l := range p.Config.Lanes {
+		cfg.Timeouts[lane] = httpapi.Timeouts{Default: l.Timeout, Max: l.MaxTimeout}
+	}
+	return httpapi.New(cfg, httpapi.Deps{Calls: c, Authenticator: auth, Catalogue: p.Catalogue, Logger: p.Log})
+}
+
+func (p *Process) staticKeys(ctx context.Context) (*httpapi.StaticKeys, error) {
+	keys := make([]httpapi.StaticKey, 0, len(p.Config.Keys))
+	for _, k := range p.Config.Keys {
+		secret, err := p.secrets.Resolve(ctx, k.Secret)
+		if err != nil {
+			return nil, fmt.Errorf("key %s: %w", k.ID, err)
+		}
+		keys = append(keys, httpapi.StaticKey{ID: k.ID, Tenant: k.Tenant, Secret: secret.Reveal()})
+	}
+	return httpapi.NewStaticKeys(keys)
+}

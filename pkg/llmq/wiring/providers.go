@@ -1,0 +1,66 @@
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/bedrock"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/openai"
+)
+
+// providers builds every configured provider. Their secrets are fetched on first use.
+func (p *Process) providers() (map[string]provider.Provider, error) {
+	out := make(map[string]provider.Provider, len(p.Config.Providers))
+	for _, c := range p.Config.Providers {
+		made, err := p.provider(c)
+		if err != nil {
+			return nil, fmt.Errorf("provider %s: %w", c.Name, err)
+		}
+		out[c.Name] = made
+	}
+	return out, nil
+}
+
+func (p *Process) provider(c config.Provider) (provider.Provider, error) {
+	n := provider.Network{
+		Loopback:       p.Config.Kind == config.KindLocal,
+		ConnectTimeout: c.ConnectTimeout, ReadTimeout: c.ReadTimeout,
+		MaxIdle: p.parallelism(),
+	}
+	if c.Private {
+		for _, s := range c.AllowedCIDRs {
+			prefix, err := netip.ParsePrefix(s)
+			if err != nil {
+				return nil, fmt.Errorf("allowed CIDR %q: %w", s, err)
+			}
+			n.AllowedCIDRs = append(n.AllowedCIDRs, prefix)
+		}
+	}
+	var key func(context.Context) (string, error)
+	if !c.APIKey.IsZero() {
+		key = func(ctx context.Context) (string, error) {
+			secret, err := p.secrets.Resolve(ctx, c.APIKey)
+			return secret.Reveal(), err
+		}
+	}
+	if c.Type == config.ProviderBedrock {
+		b := bedrock.Config{Name: c.Name, Region: c.Region, Endpoint: c.BaseURL, APIKey: key, Network: n}
+		if key == nil {
+			b.Credentials = p.aws.Credentials
+		}
+		return bedrock.New(b)
+	}
+	return openai.New(openai.Config{Name: c.Name, BaseURL: c.BaseURL, APIKey: key, Network: n})
+}
+
+// parallelism is how many calls one process can have in flight at once: a batch, at least one.
+func (p *Process) parallelism() int {
+	most := 1
+	for _, l := range p.Config.Lanes {
+		most = max(most, l.BatchSize)
+	}
+	return most
+}

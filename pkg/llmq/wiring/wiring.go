@@ -1,0 +1,184 @@
+// Package wiring builds a process's parts from its configuration: the three functions
+// of this repository and a team's own worker are wired alike. It decides nothing.
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/secrets"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
+	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
+	"github.com/llm-queue/llmq/pkg/llmq/results"
+)
+
+// Process holds the parts that every kind of process shares. Connections are made on
+// first use.
+type Process struct {
+	Config    *config.Config
+	Catalogue llmq.Catalogue
+	Log       *slog.Logger
+	Name      string // of this process, in meta and logs
+
+	valkey   redis.UniversalClient
+	queue    *sqs.Client
+	bodies   bodies
+	secrets  *secrets.Resolver
+	aws      aws.Config
+	claims   *claims.Store
+	capacity *capacity.Gate
+	results  *results.Store
+	hub      *results.Hub
+}
+
+// bodies keeps what is too large for a message or a result.
+type bodies interface {
+	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
+	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
+}
+
+// New loads the configuration that env names and builds the shared parts. log is for
+// the process's whole life.
+func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) {
+	cfg, err := config.Load(config.Path(env), env)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env)}
+	if p.aws, err = loadAWS(ctx, cfg); err != nil {
+		return nil, err
+	}
+	p.secrets = secrets.NewResolver(env, secrets.NewManager(secretsmanager.NewFromConfig(p.aws)))
+	if p.valkey, err = p.dialValkey(ctx); err != nil {
+		return nil, err
+	}
+	space := keys.New(cfg.Env)
+	p.queue = sqs.New(awssqs.NewFromConfig(p.aws, func(o *awssqs.Options) { o.BaseEndpoint = optional(cfg.Queues.Endpoint) }), cfg.Queues.URLBase, cfg.Timing.SQSSendTimeout)
+	p.bodies = noBodies{}
+	if cfg.Storage.Bucket != "" {
+		p.bodies = offload.New(s3.NewFromConfig(p.aws, func(o *s3.Options) {
+			o.BaseEndpoint = optional(cfg.Storage.Endpoint)
+			o.UsePathStyle = cfg.Storage.Endpoint != ""
+		}), cfg.Storage.Bucket)
+	}
+	p.claims, p.capacity = claims.New(space), capacity.New(space)
+	p.results = results.New(p.valkey, space, p.bodies, cfg.Storage.InlineMaxBytes)
+	p.hub = results.NewHub(p.results)
+	return p, nil
+}
+
+// Close ends every connection.
+func (p *Process) Close() error { return errors.Join(p.hub.Close(), p.valkey.Close()) }
+
+func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error) {
+	v := p.Config.Valkey
+	o := valkey.Options{
+		Address: v.Address, Cluster: v.Cluster, TLS: v.TLS, Username: v.Username,
+		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout,
+	}
+	if p.Config.Kind == config.KindAWS {
+		o.IAM = &valkey.IAM{CacheName: v.CacheName, Region: p.aws.Region, Credentials: p.aws.Credentials}
+	} else if !v.Password.IsZero() {
+		password, err := p.secrets.Resolve(ctx, v.Password)
+		if err != nil {
+			return nil, fmt.Errorf("valkey password: %w", err)
+		}
+		o.Password = password.Reveal()
+	}
+	return valkey.Dial(o)
+}
+
+// loadAWS finds region and credentials as every AWS program does. Locally they are
+// given by the host of the functions, and the transport is the one that a fast local
+// server needs.
+func loadAWS(ctx context.Context, cfg *config.Config) (aws.Config, error) {
+	opts := []func(*awsconfig.LoadOptions) error{}
+	if cfg.Region != "" {
+		opts = append(opts, awsconfig.WithRegion(cfg.Region))
+	}
+	if cfg.Kind == config.KindLocal {
+		opts = append(opts, awsconfig.WithHTTPClient(&http.Client{Transport: rebuffer{awshttp.NewBuildableClient().GetTransport()}}))
+	}
+	out, err := awsconfig.LoadDefaultConfig(ctx, opts...)
+	if err != nil {
+		return aws.Config{}, llmq.Errorf(llmq.CodeConfiguration, "AWS settings can't be loaded").Because(err)
+	}
+	if out.Region == "" {
+		return aws.Config{}, llmq.Errorf(llmq.CodeConfiguration, "no AWS region is set: give region in the configuration or AWS_REGION in the environment")
+	}
+	return out, nil
+}
+
+// processName is the name of the Lambda's log stream, which is where its logs are, or
+// the host's name and the process id.
+func processName(env []string) string {
+	if s := lookup(env, "AWS_LAMBDA_LOG_STREAM_NAME"); s != "" {
+		return s
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+func lookup(env []string, name string) string {
+	for _, kv := range env {
+		if len(kv) > len(name) && kv[:len(name)] == name && kv[len(name)] == '=' {
+			return kv[len(name)+1:]
+		}
+	}
+	return ""
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// noBodies stands in where no bucket is configured: large bodies are refused.
+type noBodies struct{}
+
+func (noBodies) Put(context.Context, string, []byte) (llmq.Ref, error) {
+	return llmq.Ref{}, llmq.Errorf(llmq.CodeTooLarge, "the body is too large for a message, and no bucket is configured for large ones")
+}
+
+func (noBodies) Get(context.Context, llmq.Ref) ([]byte, error) {
+	return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at a bucket, and none is configured").At("ref")
+}
+
+// Logger is the process's log: JSON lines on standard error at the given level.
+func Logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// startTimeout bounds what a process does before its first request.
+const startTimeout = 8 * time.Second
+
+// Start is New with a bound, for mains.
+func Start(env []string, log *slog.Logger) (*Process, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return New(ctx, env, log)
+}
