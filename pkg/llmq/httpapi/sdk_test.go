@@ -1,0 +1,193 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime"
+	"github.com/aws/aws-sdk-go-v2/service/bedrockruntime/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/auth/bearer"
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// serveTLS runs the door over TLS, since the Bedrock SDK sends no bearer token without.
+func serveTLS(t *testing.T, b *bundle) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewTLSServer(b.door)
+	t.Cleanup(func() {
+		srv.Client().CloseIdleConnections()
+		srv.Close()
+	})
+	return srv
+}
+
+func failing(code llmq.Code) func(context.Context, llmq.Request) (*llmq.Reply, error) {
+	return func(context.Context, llmq.Request) (*llmq.Reply, error) {
+		return nil, llmq.Errorf(code, "it failed").After(time.Millisecond)
+	}
+}
+
+func bedrockClient(srv *httptest.Server, key string) *bedrockruntime.Client {
+	return bedrockruntime.New(bedrockruntime.Options{
+		Region: "eu-central-1", BaseEndpoint: aws.String(srv.URL), HTTPClient: srv.Client(),
+		BearerAuthTokenProvider: bearer.StaticTokenProvider{Token: bearer.Token{Value: key}},
+		AuthSchemePreference:    []string{"httpBearerAuth"},
+	})
+}
+
+// A8: the official Bedrock SDK works with only its endpoint and token changed.
+func TestBedrockSDK_ConversesByAliasAndARN(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(_ context.Context, r llmq.Request) (*llmq.Reply, error) {
+		return &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{"output":{"message":{"role":"assistant","content":[{"text":"hello"}]}},"stopReason":"end_turn","usage":{"inputTokens":1,"outputTokens":2,"totalTokens":3},"metrics":{"latencyMs":7}}`), Meta: testMeta}, nil
+	})
+	client := bedrockClient(serveTLS(t, b), testSecret)
+	for _, id := range []string{"conv-a", testARN, "conv-a@eu"} {
+		out, err := client.Converse(t.Context(), &bedrockruntime.ConverseInput{
+			ModelId:  aws.String(id),
+			Messages: []types.Message{{Role: types.ConversationRoleUser, Content: []types.ContentBlock{&types.ContentBlockMemberText{Value: "hi"}}}},
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		msg, ok := out.Output.(*types.ConverseOutputMemberMessage)
+		if !ok || msg.Value.Content[0].(*types.ContentBlockMemberText).Value != "hello" || *out.Usage.TotalTokens != 3 {
+			t.Errorf("%s: got %+v", id, out)
+		}
+	}
+	if got := b.calls.requests(); len(got) != 3 || got[1].Model.Alias != testARN || got[2].Model.Target != "eu" {
+		t.Errorf("handed over: %+v", got)
+	}
+}
+
+// The SDK must find its typed errors, and must not repeat what is not to be repeated.
+func TestBedrockSDK_GetsTypedErrorsAndRepeatsOnlyRetryableOnes(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[llmq.Code]struct {
+		typed func(error) bool
+		name  string
+		sends int // with the SDK's own default of three attempts
+	}{
+		llmq.CodeProviderRejected:    {is[*types.ValidationException], "ValidationException", 1},
+		llmq.CodeIdempotencyMismatch: {is[*types.ValidationException], "ValidationException", 1},
+		llmq.CodeForbidden:           {is[*types.AccessDeniedException], "AccessDeniedException", 1},
+		llmq.CodeModelNotFound:       {is[*types.ResourceNotFoundException], "ResourceNotFoundException", 1},
+		llmq.CodeTimeout:             {is[*types.ModelTimeoutException], "ModelTimeoutException", 1},
+		llmq.CodeExpired:             {is[*types.ModelTimeoutException], "ModelTimeoutException", 1},
+		llmq.CodeProviderError:       {is[*types.ModelErrorException], "ModelErrorException", 1},
+		llmq.CodeProviderAuth:        {is[*types.ModelErrorException], "ModelErrorException", 1},
+		llmq.CodeCancelled:           {is[*types.ConflictException], "ConflictException", 1},
+		llmq.CodeInsufficientQuota:   {is[*types.ServiceQuotaExceededException], "ServiceQuotaExceededException", 1},
+		llmq.CodeNoCapacity:          {is[*types.ThrottlingException], "ThrottlingException", 3},
+		llmq.CodeQueueUnavailable:    {is[*types.ServiceUnavailableException], "ServiceUnavailableException", 3},
+		llmq.CodeInternal:            {is[*types.InternalServerException], "InternalServerException", 3},
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, failing(code))
+			_, err := bedrockClient(serveTLS(t, b), testSecret).Converse(t.Context(), &bedrockruntime.ConverseInput{ModelId: aws.String("conv-a")}, func(o *bedrockruntime.Options) {
+				o.RetryMaxAttempts = 3
+			})
+			api, ok := errors.AsType[smithy.APIError](err)
+			if !ok || api.ErrorCode() != want.name || !want.typed(err) {
+				t.Fatalf("got %v", err)
+			}
+			if n := len(b.calls.requests()); n != want.sends {
+				t.Errorf("the SDK sent %d times, want %d", n, want.sends)
+			}
+		})
+	}
+}
+
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+func TestBedrockSDK_BadKeyIsUnrecognizedClient(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ok)
+	_, err := bedrockClient(serveTLS(t, b), "ABSKwrong").Converse(t.Context(), &bedrockruntime.ConverseInput{ModelId: aws.String("conv-a")})
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok || api.ErrorCode() != "UnrecognizedClientException" || len(b.calls.requests()) != 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func openAIClient(srv *httptest.Server, key string) openai.Client {
+	return openai.NewClient(option.WithBaseURL(srv.URL+"/v1"), option.WithAPIKey(key), option.WithHTTPClient(srv.Client()))
+}
+
+// A8: the official OpenAI SDK works with only its base URL and key changed.
+func TestOpenAISDK_ChatsEmbedsAndLists(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(_ context.Context, r llmq.Request) (*llmq.Reply, error) {
+		body := `{"id":"c1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
+		if r.Op == llmq.OpEmbeddings {
+			body = `{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.5,0.25]}],"usage":{"prompt_tokens":1,"total_tokens":1}}`
+		}
+		return &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(body), Meta: testMeta}, nil
+	})
+	client := openAIClient(serveTLS(t, b), testSecret)
+	chat, err := client.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
+		Model: "chat-a", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("hi")},
+	})
+	if err != nil || chat.Choices[0].Message.Content != "hello" {
+		t.Fatalf("chat: %v", err)
+	}
+	emb, err := client.Embeddings.New(t.Context(), openai.EmbeddingNewParams{Model: "chat-a", Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("hi")}})
+	if err != nil || len(emb.Data[0].Embedding) != 2 {
+		t.Fatalf("embeddings: %v", err)
+	}
+	list, err := client.Models.List(t.Context())
+	if err != nil || len(list.Data) != 4 || list.Data[0].ID != "chat-a" || list.Data[0].OwnedBy != "llmq" {
+		t.Fatalf("models: %v", err)
+	}
+}
+
+func TestOpenAISDK_GetsFieldsAndRepeatsOnlyRetryableErrors(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[llmq.Code]struct {
+		typ   string
+		sends int // with the SDK's own default of two repeats
+	}{
+		llmq.CodeTimeout: {"server_error", 1}, llmq.CodeProviderError: {"server_error", 1}, llmq.CodeInternal: {"server_error", 1},
+		llmq.CodeCancelled: {"invalid_request_error", 1}, llmq.CodeInsufficientQuota: {"insufficient_quota", 1}, llmq.CodeModelNotFound: {"invalid_request_error", 1},
+		llmq.CodeNoCapacity: {"rate_limit_error", 3}, llmq.CodeRateLimited: {"rate_limit_error", 3}, llmq.CodeQueueUnavailable: {"server_error", 3},
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, failing(code))
+			client := openAIClient(serveTLS(t, b), testSecret)
+			_, err := client.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
+				Model: "chat-a", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("hi")},
+			})
+			e, ok := errors.AsType[*openai.Error](err)
+			if !ok || e.Code != string(code) || e.Type != want.typ || e.StatusCode != code.Info().Status || e.Message == "" {
+				t.Fatalf("got %+v", err)
+			}
+			if n := len(b.calls.requests()); n != want.sends {
+				t.Errorf("the SDK sent %d times, want %d", n, want.sends)
+			}
+		})
+	}
+}
+
+func TestOpenAISDK_BadKeyIs401(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ok)
+	client := openAIClient(serveTLS(t, b), "sk-wrong")
+	_, err := client.Models.List(t.Context())
+	if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != http.StatusUnauthorized || e.Code != "invalid_api_key" || e.Type != "invalid_request_error" {
+		t.Errorf("got %+v", err)
+	}
+}
