@@ -30,7 +30,7 @@ type Request struct {
 type Response struct {
 	Status      int    // 2xx
 	ContentType string // "application/json" in this release
-	Body        []byte // valid JSON, byte for byte as it came
+	Body        []byte // valid JSON, byte for byte as it came but for a byte order mark
 	RequestID   string // the provider's own id of the exchange; "" when it gave none
 }
 
