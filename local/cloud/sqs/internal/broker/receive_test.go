@@ -94,6 +94,24 @@ func TestReceive_DeleteAndTimeoutGiveAGroupItsTurnBack(t *testing.T) {
 	})
 }
 
+func TestReceive_ADelayedMessageStaysWithItsGroup(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, b *Broker) {
+		send(t, b, Outgoing{Body: "g-delayed", GroupID: "g", DelaySeconds: new(10)})
+		send(t, b, Outgoing{Body: "g-0", GroupID: "g"})
+		if err := b.Delete(queueName, one(t, b, queueName, 0).Handle); err != nil {
+			t.Fatal(err)
+		}
+		send(t, b, Outgoing{Body: "g-1", GroupID: "g"})
+		one(t, b, queueName, 0) // in flight
+		time.Sleep(10 * time.Second)
+		send(t, b, Outgoing{Body: "h", GroupID: "h"})
+		if diff := cmp.Diff([]string{"h", "g-delayed"}, bodies(receive(t, b, queueName, 0))); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
 func TestReceive_OverLimitUntilOneIsDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

