@@ -1,0 +1,206 @@
+// Command fakellm runs a fake LLM provider on loopback: the OpenAI and Bedrock wires, and an admin
+// API to program it. See package server for what it answers.
+//
+// It prints one line of exports with its address and its keys, and serves until it is interrupted.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/llm-queue/llmq/local/fakellm/server"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "fakellm:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx ends.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cfg, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	fake, err := server.New(cfg.options(slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cfg.level}))))
+	if err != nil {
+		return err
+	}
+	if err := fake.SetLatency(server.Latency{Mean: cfg.latency}); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.address())
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if _, err := fmt.Fprintln(stdout, cfg.exports(listener.Addr())); err != nil {
+		return errors.Join(fmt.Errorf("print the exports: %w", err), listener.Close())
+	}
+	return serve(ctx, listener, fake)
+}
+
+// stopWithin bounds how long calls that are being answered may go on after an interrupt.
+const stopWithin = 5 * time.Second
+
+func serve(ctx context.Context, listener net.Listener, fake *server.Server) error {
+	srv := &http.Server{
+		Handler:           fake,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	fake.Close() // what hangs or is slow would keep Shutdown waiting
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	if err := srv.Shutdown(stopping); err != nil {
+		return errors.Join(fmt.Errorf("stop: %w", err), srv.Close())
+	}
+	<-served // http.ErrServerClosed
+	return nil
+}
+
+// settings are the command line.
+type settings struct {
+	addr, listen             string
+	key, accessKey, adminKey string
+	models, hosts            []string
+	latency                  time.Duration
+	level                    slog.Level
+}
+
+// minKey is how long the keys of a fakellm must be that listens beyond loopback.
+const minKey = 16
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var c settings
+	flags := flag.NewFlagSet("fakellm", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&c.addr, "addr", "127.0.0.1:0", "loopback `address` to serve; port 0 is any free one")
+	flags.StringVar(&c.listen, "listen", "", "`address` to serve that others can reach, as in a container; needs -key, -access-key and -admin-key")
+	flags.StringVar(&c.key, "key", "", "bearer `key` of both wires; random if empty (others on this machine can see a command line)")
+	flags.StringVar(&c.accessKey, "access-key", "", "AWS access key `id` for SigV4; random if empty")
+	flags.StringVar(&c.adminKey, "admin-key", "", "bearer `key` of the admin API; random if empty")
+	flags.DurationVar(&c.latency, "latency", 0, "how long each call takes")
+	flags.TextVar(&c.level, "log", slog.LevelInfo, "log `level`; debug has a line for each call")
+	flags.Func("models", "comma-separated `ids` that exist; all of them if empty", list(&c.models))
+	flags.Func("hosts", "comma-separated further `names` that the Host header may have", list(&c.hosts))
+	if err := flags.Parse(args); err != nil {
+		return settings{}, err
+	}
+	if flags.NArg() > 0 {
+		return settings{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if err := c.check(); err != nil {
+		return settings{}, err
+	}
+	for _, key := range []*string{&c.key, &c.accessKey, &c.adminKey} {
+		if *key == "" {
+			*key = rand.Text()
+		}
+	}
+	return c, nil
+}
+
+func list(to *[]string) func(string) error {
+	return func(value string) error {
+		for item := range strings.SplitSeq(value, ",") {
+			if item = strings.TrimSpace(item); item != "" {
+				*to = append(*to, item)
+			}
+		}
+		return nil
+	}
+}
+
+// check holds the rule that nothing without a key of its owner's choice leaves loopback.
+func (c settings) check() error {
+	if c.listen != "" {
+		var faults []error
+		for name, key := range map[string]string{"key": c.key, "access-key": c.accessKey, "admin-key": c.adminKey} {
+			if len(key) < minKey {
+				faults = append(faults, fmt.Errorf("-listen needs -%s of at least %d characters", name, minKey))
+			}
+		}
+		return errors.Join(faults...)
+	}
+	host, _, err := net.SplitHostPort(c.addr)
+	if err != nil {
+		return fmt.Errorf("-addr: %w", err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("-addr %s is not on loopback; use -listen for others to reach it", c.addr)
+	}
+	return nil
+}
+
+func (c settings) address() string {
+	if c.listen != "" {
+		return c.listen
+	}
+	return c.addr
+}
+
+func (c settings) options(logger *slog.Logger) server.Options {
+	return server.Options{
+		APIKeys:    []string{c.key},
+		AccessKeys: []string{c.accessKey},
+		AdminKey:   c.adminKey,
+		Models:     c.models,
+		Hosts:      c.hosts,
+		Logger:     logger,
+	}
+}
+
+// exports is a line for a shell, with all that a client needs. The secret of the access key is
+// not verified, but the SDKs want one.
+func (c settings) exports(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	url := "http://" + net.JoinHostPort(host, port)
+	return strings.Join([]string{
+		"export FAKELLM_URL=" + url,
+		"FAKELLM_ADMIN_KEY=" + quote(c.adminKey),
+		"OPENAI_BASE_URL=" + url + "/v1",
+		"OPENAI_API_KEY=" + quote(c.key),
+		"AWS_ENDPOINT_URL_BEDROCK_RUNTIME=" + url,
+		"AWS_ACCESS_KEY_ID=" + quote(c.accessKey),
+		"AWS_SECRET_ACCESS_KEY=unverified",
+	}, " ")
+}
+
+// quote makes a value one word of a shell. Keys that were chosen here need no quotes.
+func quote(value string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@", r)
+	}
+	if strings.IndexFunc(value, func(r rune) bool { return !plain(r) }) < 0 {
+		return value
+	}
+	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// exported is the line of exports as a map.
+func exported(t *testing.T, line string) map[string]string {
+	t.Helper()
+	rest, found := strings.CutPrefix(strings.TrimSpace(line), "export ")
+	if !found {
+		t.Fatalf("got %q, want a line of exports", line)
+	}
+	values := map[string]string{}
+	for word := range strings.FieldsSeq(rest) {
+		name, value, _ := strings.Cut(word, "=")
+		values[name] = value
+	}
+	return values
+}
+
+func TestRun_ServesAndStops(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"-models", "a, b"}, in, io.Discard) }()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := exported(t, line)
+
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func(path, key string) (int, string) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.Body.Close() != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if status, body := get(env["OPENAI_BASE_URL"]+"/models", env["OPENAI_API_KEY"]); status != 200 || !strings.Contains(body, `"b"`) {
+		t.Errorf("models: %d %s", status, body)
+	}
+	if status, body := get(env["FAKELLM_URL"]+"/_admin/stats", env["FAKELLM_ADMIN_KEY"]); status != 200 {
+		t.Errorf("stats: %d %s", status, body)
+	}
+	if status, _ := get(env["FAKELLM_URL"]+"/_admin/stats", env["OPENAI_API_KEY"]); status != 401 {
+		t.Errorf("stats with the API key: %d", status)
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("run: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("run did not stop")
+	}
+	if conn, err := net.Dial("tcp", strings.TrimPrefix(env["FAKELLM_URL"], "http://")); err == nil {
+		_ = conn.Close()
+		t.Error("it still listens")
+	}
+}
+
+func TestRun_TakesTheKeysItIsGiven(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // so that it starts, prints and stops
+	var out bytes.Buffer
+	err := run(ctx, []string{"-key", "k", "-access-key", "a", "-admin-key", "it's"}, &out, io.Discard)
+	if err == nil {
+		line := out.String()
+		if env := exported(t, line); env["OPENAI_API_KEY"] != "k" || env["AWS_ACCESS_KEY_ID"] != "a" || env["FAKELLM_ADMIN_KEY"] != `'it'\''s'` {
+			t.Errorf("got %q", line)
+		}
+		return
+	}
+	t.Errorf("run: %v", err)
+}
+
+func TestParse_RandomKeysDiffer(t *testing.T) {
+	t.Parallel()
+	a, err := parse(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := parse(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, key := range []string{a.key, a.accessKey, a.adminKey, b.key, b.accessKey, b.adminKey} {
+		if len(key) < minKey || seen[key] {
+			t.Errorf("key %q is short, or there twice", key)
+		}
+		seen[key] = true
+	}
+}
+
+func TestParse_Reach(t *testing.T) {
+	t.Parallel()
+	keys := []string{"-key", "0123456789abcdef", "-access-key", "0123456789abcdef", "-admin-key", "0123456789abcdef"}
+	for _, tc := range []struct {
+		name string
+		args []string
+		want string // part of the error; empty: none
+	}{
+		{"default", nil, ""},
+		{"loopback", []string{"-addr", "127.0.0.1:8081"}, ""},
+		{"localhost", []string{"-addr", "localhost:0"}, ""},
+		{"IPv6", []string{"-addr", "[::1]:0"}, ""},
+		{"everywhere", []string{"-addr", ":8081"}, "not on loopback"},
+		{"0.0.0.0", []string{"-addr", "0.0.0.0:8081"}, "not on loopback"},
+		{"name", []string{"-addr", "example.com:80"}, "not on loopback"},
+		{"no port", []string{"-addr", "127.0.0.1"}, "-addr"},
+		{"listen without keys", []string{"-listen", ":8081"}, "-listen needs -key"},
+		{"listen with a short key", append([]string{"-listen", ":8081"}, append(keys[2:], "-key", "short")...), "-listen needs -key"},
+		{"listen without admin key", append([]string{"-listen", ":8081"}, keys[:4]...), "-listen needs -admin-key"},
+		{"listen with keys", append([]string{"-listen", ":8081"}, keys...), ""},
+		{"argument", []string{"x"}, "unexpected"},
+		{"flag", []string{"-x"}, "-x"},
+		{"level", []string{"-log", "loud"}, "loud"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parse(tc.args, io.Discard)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestExports_UnspecifiedAddressIsCalledByLoopback(t *testing.T) {
+	t.Parallel()
+	line := settings{key: "k", accessKey: "a", adminKey: "m"}.exports(&net.TCPAddr{IP: net.IPv6unspecified, Port: 8081})
+	if env := exported(t, line); env["FAKELLM_URL"] != "http://127.0.0.1:8081" || env["OPENAI_BASE_URL"] != "http://127.0.0.1:8081/v1" {
+		t.Errorf("got %q", line)
+	}
+}
