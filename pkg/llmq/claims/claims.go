@@ -46,7 +46,7 @@ var (
 // Store reads and writes submission records and claims. It holds no connection and
 // no mutable state, so it is safe for concurrent use.
 type Store struct {
-	keys                                  keys.Space
+	keys                                        keys.Space
 	submit, sent, take, renew, giveBack, finish luascript.Script
 }
 
@@ -55,6 +55,7 @@ func New(space keys.Space) *Store {
 	return &Store{
 		keys:     space,
 		submit:   luascript.New("submit", submitText),
+		sent:     luascript.New("sent", sentText),
 		take:     luascript.New("take", takeText),
 		renew:    luascript.New("renew", renewText),
 		giveBack: luascript.New("defer", deferText),

@@ -33,7 +33,8 @@ func (s Script) Text() string { return s.text }
 
 // Batch collects commands that go to the server in one round trip (one per node
 // where the keys lie on several). Effects are independent: one may fail while the
-// others hold. A Batch is used once, by one goroutine.
+// others hold, and a script that the server did not know runs after all the others, so
+// only plain commands of one slot have an order. A Batch is used once, by one goroutine.
 type Batch struct{ calls []*Call }
 
 // Call is one command of a batch; its fields are valid after [Batch.Run].
@@ -44,8 +45,12 @@ type Call struct {
 	cmd    *redis.Cmd
 }
 
-// Script adds a script.
+// Script adds a script. It panics on a zero one: a script that was never embedded would
+// run as an empty text and answer nothing.
 func (b *Batch) Script(s *Script, keys []string, args ...any) *Call {
+	if s.text == "" {
+		panic("luascript: a zero Script")
+	}
 	c := &Call{script: s, keys: keys, args: args}
 	b.calls = append(b.calls, c)
 	return c

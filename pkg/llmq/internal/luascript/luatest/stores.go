@@ -102,8 +102,14 @@ func (s *Servers) Dial(t testing.TB, cluster bool) redis.UniversalClient {
 func Pipe(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{
-		Addr:            "127.0.0.1:1", // an address, so that nothing asks DNS
-		Dialer:          func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+		Addr: "127.0.0.1:1", // an address, so that nothing asks DNS
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			conn, err := m.Dial()
+			if err != nil {
+				return nil, err
+			}
+			return newPumped(conn), nil
+		},
 		DisableIdentity: true, ContextTimeoutEnabled: true, PoolSize: 50,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
@@ -124,9 +130,14 @@ func closed(t testing.TB, c redis.UniversalClient) redis.UniversalClient {
 // cluster mode, where scripts must declare their keys.
 func (s *Servers) Each(t *testing.T, test func(t *testing.T, c redis.UniversalClient)) {
 	t.Helper()
+	s.each(t, llmqtest.NewMiniredis, test)
+}
+
+func (s *Servers) each(t *testing.T, mini func(testing.TB) *miniredis.Miniredis, test func(t *testing.T, c redis.UniversalClient)) {
+	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
-		test(t, Pipe(t, llmqtest.NewMiniredis(t)))
+		test(t, Pipe(t, mini(t)))
 	})
 	t.Run("valkey", func(t *testing.T) {
 		t.Parallel()
