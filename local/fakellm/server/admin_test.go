@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,20 +16,6 @@ import (
 func admin(t *testing.T, s http.Handler, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	return do(s, request(t.Context(), method, "/_admin"+path, body))
-}
-
-// send is a chat over a socket.
-func send(ts *httptest.Server, body string) (status int, err error) {
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, ts.URL+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	r.Header.Set("Authorization", "Bearer "+apiKey)
-	resp, err := ts.Client().Do(r)
-	if err != nil {
-		return 0, err
-	}
-	return resp.StatusCode, resp.Body.Close()
 }
 
 func TestAdmin_WantsItsOwnKey(t *testing.T) {

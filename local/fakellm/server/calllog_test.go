@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -72,19 +71,5 @@ func TestCalls_KeepsTheLatest(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"7", "8", "9"}, models); diff != "" {
 		t.Errorf("models (-want +got):\n%s", diff)
-	}
-}
-
-func TestCalls_BodiesAreBoundedTogether(t *testing.T) {
-	t.Parallel()
-	const mega = 1 << 20
-	s := newServer(t, func(o *server.Options) { o.CaptureBytes = 8 * mega })
-	body := strings.Repeat(" ", 8*mega)
-	for range 6 {
-		post(t, s, "/v1/chat/completions", body) // not JSON, and logged all the same
-	}
-	calls := s.Calls()
-	if len(calls) != 4 || calls[3].Seq != 6 || len(calls[0].Body) != 8*mega {
-		t.Errorf("%d calls kept, want the 4 whose bodies make 32 MiB", len(calls))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -260,14 +261,15 @@ func TestPeak_NeverAboveWhatCallersAllow(t *testing.T) {
 	t.Parallel()
 	const limit, calls = 4, 200
 	s := newServer(t, nil)
-	ts := serveTLS(t, s)
+	ts := httptest.NewServer(s)
+	t.Cleanup(ts.Close)
 	slots := make(chan struct{}, limit)
 	var wg sync.WaitGroup
 	for range calls {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if status, err := send(ts, chatBody("m")); err != nil || status != http.StatusOK {
+			if status, err := send(t.Context(), ts, chatBody("m")); err != nil || status != http.StatusOK {
 				t.Errorf("status %d, %v", status, err)
 			}
 		})

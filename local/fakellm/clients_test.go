@@ -1,14 +1,11 @@
-package server_test
+package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -21,6 +18,28 @@ import (
 
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
+
+const (
+	apiKey    = "key-of-the-tests"
+	accessKey = "AKIDOFTHETESTS"
+	arn       = "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude-x"
+)
+
+func newServer(t *testing.T, models ...string) *server.Server {
+	t.Helper()
+	s, err := server.New(server.Options{APIKeys: []string{apiKey}, AccessKeys: []string{accessKey}, Models: models})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func program(t *testing.T, s *server.Server, match server.Match, replies ...server.Reply) {
+	t.Helper()
+	if err := s.Program(match, replies...); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // serveTLS puts a server behind a socket with TLS, as the SDKs want it for bearer tokens.
 func serveTLS(t *testing.T, s *server.Server) *httptest.Server {
@@ -39,7 +58,7 @@ func openAIClient(ts *httptest.Server) *openai.Client {
 
 func TestClients_OpenAIChat(t *testing.T) {
 	t.Parallel()
-	c := openAIClient(serveTLS(t, newServer(t, nil)))
+	c := openAIClient(serveTLS(t, newServer(t)))
 	got, err := c.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
 		Model:    "gpt-x",
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("be kind"), openai.UserMessage("hello")},
@@ -54,7 +73,7 @@ func TestClients_OpenAIChat(t *testing.T) {
 
 func TestClients_OpenAIEmbeddings(t *testing.T) {
 	t.Parallel()
-	c := openAIClient(serveTLS(t, newServer(t, nil)))
+	c := openAIClient(serveTLS(t, newServer(t)))
 	got, err := c.Embeddings.New(t.Context(), openai.EmbeddingNewParams{
 		Model:      openai.EmbeddingModelTextEmbedding3Small,
 		Dimensions: openai.Int(4),
@@ -70,7 +89,7 @@ func TestClients_OpenAIEmbeddings(t *testing.T) {
 
 func TestClients_OpenAIModels(t *testing.T) {
 	t.Parallel()
-	c := openAIClient(serveTLS(t, newServer(t, func(o *server.Options) { o.Models = []string{"a", "b"} })))
+	c := openAIClient(serveTLS(t, newServer(t, "a", "b")))
 	var ids []string
 	pages := c.Models.ListAutoPaging(t.Context())
 	for pages.Next() {
@@ -83,7 +102,7 @@ func TestClients_OpenAIModels(t *testing.T) {
 
 func TestClients_OpenAIError(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, nil)
+	s := newServer(t)
 	c := openAIClient(serveTLS(t, s))
 	program(t, s, server.Match{Model: "m"}, server.Reply{Status: 429, Header: http.Header{"Retry-After": {"7"}}})
 	_, err := c.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
@@ -138,7 +157,7 @@ func TestClients_BedrockConverse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := newServer(t, nil)
+			s := newServer(t)
 			got, err := bedrockClient(serveTLS(t, s), tc.auth).Converse(t.Context(), converseInput())
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +188,7 @@ func TestClients_BedrockConverse(t *testing.T) {
 
 func TestClients_BedrockTypedErrors(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, nil)
+	s := newServer(t)
 	c := bedrockClient(serveTLS(t, s), withSignature)
 	for _, tc := range []struct {
 		code string
@@ -198,90 +217,9 @@ func isA[E error](err error) bool {
 	return ok
 }
 
-func TestServer_ResetConnectionIsNoAnswer(t *testing.T) {
+func TestClients_BodyIsCapturedAsItCame(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, nil)
-	program(t, s, server.Match{}, server.Reply{Reset: true, Times: 2})
-	plain := httptest.NewServer(s)
-	t.Cleanup(plain.Close)
-	for _, ts := range []*httptest.Server{plain, serveTLS(t, s)} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL+"/v1/chat/completions", strings.NewReader(chatBody("m")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer "+apiKey)
-		resp, err := ts.Client().Do(r)
-		if err == nil {
-			_ = resp.Body.Close()
-			t.Errorf("status %d, want a dropped connection", resp.StatusCode)
-		}
-	}
-	for _, c := range s.Calls() {
-		if c.Outcome != server.Reset || c.Status != 0 {
-			t.Errorf("log %s %d, want reset", c.Outcome, c.Status)
-		}
-	}
-}
-
-func TestServer_ClientThatLeavesIsLoggedAsAborted(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, nil)
-	c := openAIClient(serveTLS(t, s))
-	program(t, s, server.Match{Model: "m"}, server.Reply{Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	answered := make(chan error, 1)
-	go func() {
-		_, err := c.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
-			Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("x")},
-		})
-		answered <- err
-	}()
-	if err := s.AwaitInFlight(t.Context(), "m", 1); err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	if err := <-answered; err == nil {
-		t.Error("the cancelled call was answered")
-	}
-	if err := s.AwaitInFlight(t.Context(), "m", 0); err != nil {
-		t.Fatal(err)
-	}
-	calls := s.Calls()
-	if len(calls) != 1 || calls[0].Outcome != server.Aborted || calls[0].Status != 0 || calls[0].Duration <= 0 {
-		t.Errorf("log %+v, want one aborted call", calls)
-	}
-}
-
-func TestServer_CloseEndsWhatHangs(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, nil)
-	ts := httptest.NewServer(s)
-	program(t, s, server.Match{}, server.Reply{Hang: true}, server.Reply{Delay: time.Hour})
-	answered := make(chan error, 2)
-	for range 2 {
-		go func() {
-			_, err := openAIClient(ts).Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
-				Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("x")},
-			})
-			answered <- err
-		}()
-	}
-	if err := s.AwaitInFlight(t.Context(), "", 2); err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	for range 2 {
-		if err := <-answered; err == nil {
-			t.Error("a call was answered after Close")
-		}
-	}
-	ts.Close() // would wait for ever for a call that hangs
-}
-
-func TestServer_CapturesTheBodyAsItCame(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, nil)
+	s := newServer(t)
 	c := openAIClient(serveTLS(t, s))
 	if _, err := c.Chat.Completions.New(t.Context(), openai.ChatCompletionNewParams{
 		Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("x")},
