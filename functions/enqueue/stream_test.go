@@ -91,7 +91,7 @@ func TestStream_CloseEndsTheHandler(t *testing.T) {
 		h := newHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusOK)
 			<-r.Context().Done()
-			time.Sleep(time.Second) // bubble time: cleaning up takes a while
+			<-time.After(time.Second) // bubble time: cleaning up takes a while
 			_, wrote = io.WriteString(w, "nobody reads this")
 			ended = true
 		}))

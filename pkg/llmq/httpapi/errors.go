@@ -120,9 +120,10 @@ func bedrockError(info llmq.CodeInfo) (exception string, status int) {
 		return "ServiceUnavailableException", info.Status
 	case llmq.CodeProviderError, llmq.CodeProviderAuth:
 		return "ModelErrorException", http.StatusFailedDependency
+	default:
+		if info.Status < http.StatusInternalServerError {
+			return "ValidationException", info.Status
+		}
+		return "InternalServerException", info.Status
 	}
-	if info.Status < http.StatusInternalServerError {
-		return "ValidationException", info.Status
-	}
-	return "InternalServerException", info.Status
 }

@@ -85,7 +85,7 @@ func (d Deps) faults() []error {
 		{"Logger", d.Logger == nil},
 	} {
 		if dep.missing {
-			faults = append(faults, fmt.Errorf("Deps.%s is missing", dep.name))
+			faults = append(faults, fmt.Errorf("dependency %s is missing", dep.name))
 		}
 	}
 	return faults
