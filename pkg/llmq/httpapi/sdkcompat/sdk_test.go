@@ -3,7 +3,6 @@
 // detector and for fuzzing.
 package sdkcompat
 
-
 import (
 	"context"
 	"errors"
@@ -125,7 +124,7 @@ func TestBedrockSDK_ConversesByAliasAndARN(t *testing.T) {
 			t.Errorf("%s: got %+v", id, out)
 		}
 	}
-	if got := b.calls.requests(); len(got) != 3 || got[1].Model.Alias != testARN || got[2].Model.Target != "eu" {
+	if got := b.requests(); len(got) != 3 || got[1].Model.Alias != testARN || got[2].Model.Target != "eu" {
 		t.Errorf("handed over: %+v", got)
 	}
 }
@@ -162,7 +161,7 @@ func TestBedrockSDK_GetsTypedErrorsAndRepeatsOnlyRetryableOnes(t *testing.T) {
 			if !ok || api.ErrorCode() != want.name || !want.typed(err) {
 				t.Fatalf("got %v", err)
 			}
-			if n := len(b.calls.requests()); n != want.sends {
+			if n := len(b.requests()); n != want.sends {
 				t.Errorf("the SDK sent %d times, want %d", n, want.sends)
 			}
 		})
@@ -179,7 +178,7 @@ func TestBedrockSDK_BadKeyIsUnrecognizedClient(t *testing.T) {
 	b := setup(t, ok)
 	_, err := bedrockClient(serveTLS(t, b), "ABSKwrong").Converse(t.Context(), &bedrockruntime.ConverseInput{ModelId: aws.String("conv-a")})
 	api, ok := errors.AsType[smithy.APIError](err)
-	if !ok || api.ErrorCode() != "UnrecognizedClientException" || len(b.calls.requests()) != 0 {
+	if !ok || api.ErrorCode() != "UnrecognizedClientException" || len(b.requests()) != 0 {
 		t.Errorf("got %v", err)
 	}
 }
@@ -236,7 +235,7 @@ func TestOpenAISDK_GetsFieldsAndRepeatsOnlyRetryableErrors(t *testing.T) {
 			if !ok || e.Code != string(code) || e.Type != want.typ || e.StatusCode != code.Info().Status || e.Message == "" {
 				t.Fatalf("got %+v", err)
 			}
-			if n := len(b.calls.requests()); n != want.sends {
+			if n := len(b.requests()); n != want.sends {
 				t.Errorf("the SDK sent %d times, want %d", n, want.sends)
 			}
 		})
