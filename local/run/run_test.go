@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// freePort is a port with two free ones after it.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for range 50 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close() //nolint:errcheck // a test
+		free := port < 65000
+		for p := port; p <= port+2 && free; p++ {
+			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
+			if free = err == nil; free {
+				l.Close() //nolint:errcheck // a test
+			}
+		}
+		if free {
+			return strconv.Itoa(port)
+		}
+	}
+	t.Fatal("no three free ports in a row")
+	return ""
+}
+
+// G3: one command starts everything, sends one call, prints what a shell needs, serves,
+// and after Ctrl-C leaves no process and no file.
+func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	tmp := t.TempDir()
+	bin := filepath.Join(t.TempDir(), "run")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	port := freePort(t)
+	cmd := exec.CommandContext(t.Context(), bin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "LLMQ_LOCAL_PORT="+port, "OPENAI_BASE_URL=", "OPENAI_API_KEY=")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(4*time.Minute, func() { cmd.Process.Kill() }) //nolint:errcheck // it may have ended
+	defer timer.Stop()
+
+	var lines []string
+	for s := bufio.NewScanner(stdout); s.Scan(); {
+		lines = append(lines, s.Text())
+		if strings.HasPrefix(s.Text(), "ready ") {
+			break
+		}
+	}
+	text := strings.Join(lines, "\n")
+	for _, want := range []string{
+		`(?m)^200 OK in \d+ ms$`, `(?m)^X-Llmq-Target: main$`, `\[fake-chat-1\] hello, queue`,
+		`(?m)^export OPENAI_BASE_URL=http://127\.0\.0\.1:` + port + `/v1 OPENAI_API_KEY=llmq_\S+ AWS_ENDPOINT_URL_BEDROCK_RUNTIME=https://127\.0\.0\.1:\d+ AWS_BEARER_TOKEN_BEDROCK=llmq_\S+ AWS_CA_BUNDLE=\S+`,
+		`(?m)^ready http://127\.0\.0\.1:` + port + `$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("output has no %s:\n%s\n%s", want, text, stderr.String())
+		}
+	}
+	resp, err := http.Get("http://127.0.0.1:" + port + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, resp.Body) //nolint:errcheck // a test
+	resp.Body.Close()              //nolint:errcheck // a test
+
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, stdout) //nolint:errcheck // to its end
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v\n%s", err, stderr.String())
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range left {
+		t.Errorf("%s is left in the temp folder", f.Name())
+	}
+	for _, p := range processesUnder(t, tmp) {
+		t.Errorf("process %s is left", p)
+	}
+}
+
+// processesUnder lists the processes that run from a folder or were told of it.
+func processesUnder(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		cmdline, err := os.ReadFile(p)
+		if err != nil {
+			continue // it has ended
+		}
+		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "environ")) //nolint:errcheck // another user's
+		if bytes.Contains(cmdline, []byte(dir)) || bytes.Contains(environ, []byte("TMPDIR="+dir)) {
+			found = append(found, string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
+}
+
+func TestRun_PortInUseSaysSo(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // a test
+	var out, errOut bytes.Buffer
+	err = run(t.Context(), []string{"-once"}, []string{"LLMQ_LOCAL_PORT=" + port, "PATH=" + os.Getenv("PATH")}, &out, &errOut)
+	if err == nil || !strings.Contains(err.Error(), port) || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestRun_BadPortSaysWhatIsRight(t *testing.T) {
+	t.Parallel()
+	for _, port := range []string{"0", "-1", "65534", "web", "8080x"} {
+		_, err := addresses([]string{"LLMQ_LOCAL_PORT=" + port})
+		if err == nil || !strings.Contains(err.Error(), "1 to 65533") {
+			t.Errorf("%s: %v", port, err)
+		}
+	}
+}
