@@ -1,0 +1,93 @@
+package stack
+
+import (
+	"strconv"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// The grants of SECURITY-DESIGN section 11, as far as this release uses them: each
+// action is one that the function's code calls, each resource is named.
+
+func grantDoor(m member, env Environment, queues pairs, store storage) {
+	m.allow("SendCalls", []string{"sqs:SendMessage"}, queues.sourceARNs()...)
+	m.allow("PutRequests", []string{"s3:PutObject"}, store.requests())
+	m.allow("GetResults", []string{"s3:GetObject"}, store.results())
+	m.allow("ReadCallersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.keySecrets())...)
+}
+
+// grantWorker grants what a lane's worker does with its own queues and models.
+func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store storage) {
+	m.allow("ReceiveCalls", []string{
+		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", // what the event source needs of the role
+		"sqs:ChangeMessageVisibility",
+	}, queues.sourceARNs()...)
+	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
+	m.allow("GetRequests", []string{"s3:GetObject"}, store.requests())
+	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
+	m.allow("ReadProvidersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.providerSecrets())...)
+	grantBedrock(m, env, l)
+}
+
+// grantBedrock grants the models that have a queue of the lane, and no other.
+func grantBedrock(m member, env Environment, l llmq.Lane) {
+	s := awscdk.Stack_Of(m.scope)
+	var own []string
+	through := map[string][]string{} // models by the profile that alone may reach them
+	var profiles []string
+	for _, model := range env.models(l) {
+		for _, t := range model.Targets {
+			p, found := env.provider(t.Provider)
+			if !found || p.Type != config.ProviderBedrock {
+				continue
+			}
+			region := p.Region
+			if region == "" {
+				region = *s.Region()
+			}
+			a := bedrockAccess(t.ModelID, place{partition: *s.Partition(), region: region, account: *s.Account()})
+			own = appendNew(own, a.resource)
+			if a.through != "" {
+				if through[a.resource] == nil {
+					profiles = append(profiles, a.resource)
+				}
+				through[a.resource] = appendNew(through[a.resource], a.through)
+			}
+		}
+	}
+	invoke := []string{"bedrock:InvokeModel"} // Converse asks for the same
+	m.allow("CallModels", invoke, pointers(own)...)
+	for i, profile := range profiles {
+		m.allowWhen("CallModelsThrough"+strconv.Itoa(i+1), invoke, &map[string]any{
+			"StringEquals": map[string]any{"bedrock:InferenceProfileArn": profile},
+		}, pointers(through[profile])...)
+	}
+}
+
+func grantAdmin(m member, queues pairs) {
+	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes"}, append(queues.sourceARNs(), queues.deadARNs()...)...)
+}
+
+func (e Environment) provider(name string) (config.Provider, bool) {
+	for _, p := range e.Config.Providers {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return config.Provider{}, false
+}
+
+func appendNew(list []string, s string) []string {
+	for _, have := range list {
+		if have == s {
+			return list
+		}
+	}
+	return append(list, s)
+}
+
+func pointers(list []string) []*string { return *jsii.Strings(list...) }

@@ -1,0 +1,276 @@
+package stack
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// statementsOf lists what the policies of a role say.
+func statementsOf(tpl template, role string) []any {
+	var all []any
+	for _, p := range listOf(tpl.Resources[role].Properties["Policies"]) {
+		all = append(all, listOf(at(p, "PolicyDocument", "Statement"))...)
+	}
+	for _, p := range tpl.of("AWS::IAM::Policy") {
+		if slices.ContainsFunc(listOf(p.Properties["Roles"]), func(r any) bool { return target(r) == role }) {
+			all = append(all, listOf(at(p.Properties, "PolicyDocument", "Statement"))...)
+		}
+	}
+	return all
+}
+
+// kindOf is a resource as the table below names it.
+func kindOf(tpl template, v any) string {
+	if s, ok := v.(string); ok {
+		if strings.HasPrefix(s, "arn:aws:secretsmanager:") {
+			return "secret " + s[strings.LastIndex(s, ":")+1:]
+		}
+		return s
+	}
+	if id := target(v); id != "" {
+		r := tpl.Resources[id]
+		switch r.Type {
+		case "AWS::SQS::Queue":
+			return "queue " + r.Properties["QueueName"].(string)
+		case "AWS::Logs::LogGroup":
+			return "log " + r.Properties["LogGroupName"].(string)
+		case "AWS::ElastiCache::User":
+			return "user " + r.Properties["UserId"].(string)
+		case "AWS::ElastiCache::ServerlessCache":
+			return "cache"
+		}
+		return r.Type
+	}
+	if target(at(v, "Fn::Join", 1, 0)) != "" {
+		return "bucket" + at(v, "Fn::Join", 1, 1).(string)
+	}
+	return resolved(v)
+}
+
+// SECURITY-DESIGN section 11, as far as this release goes: these actions on these
+// resources, and nothing else.
+func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
+	const profile = "arn:aws:bedrock:us-east-1:111122223333:inference-profile/us.amazon.nova-lite-v1:0"
+	worker := func(lane, suffix string) []string {
+		queues := []string{"queue llm-mini" + suffix, "queue llm-nova" + suffix}
+		var w []string
+		for _, q := range queues {
+			for _, a := range []string{"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"} {
+				w = append(w, "sqs:"+a+" "+q)
+			}
+			w = append(w, "sqs:SendMessage "+q+"-dlq")
+		}
+		return append(w,
+			"logs:CreateLogStream log /aws/lambda/llmq-dev-worker-"+lane,
+			"logs:PutLogEvents log /aws/lambda/llmq-dev-worker-"+lane,
+			"elasticache:Connect cache", "elasticache:Connect user llmq-dev-worker",
+			"s3:GetObject bucket/off/*", "s3:PutObject bucket/res/*",
+			"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
+			"bedrock:InvokeModel "+profile,
+			"bedrock:InvokeModel arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is "+profile,
+		)
+	}
+	door := []string{
+		"logs:CreateLogStream log /aws/lambda/llmq-dev-enqueue", "logs:PutLogEvents log /aws/lambda/llmq-dev-enqueue",
+		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-door",
+		"s3:PutObject bucket/off/*", "s3:GetObject bucket/res/*",
+		"secretsmanager:GetSecretValue secret llmq/dev/keys/first-AbCdEf",
+	}
+	operator := []string{
+		"logs:CreateLogStream log /aws/lambda/llmq-dev-admin", "logs:PutLogEvents log /aws/lambda/llmq-dev-admin",
+		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-admin",
+	}
+	for _, q := range []string{"llm-nova-rt", "llm-nova", "llm-nova-bulk", "llm-mini-rt", "llm-mini", "llm-mini-bulk"} {
+		door = append(door, "sqs:SendMessage queue "+q)
+		operator = append(operator, "sqs:GetQueueAttributes queue "+q, "sqs:GetQueueAttributes queue "+q+"-dlq")
+	}
+	want := map[string][]string{
+		"llmq-dev-enqueue": door, "llmq-dev-admin": operator,
+		"llmq-dev-worker-rt": worker("rt", "-rt"), "llmq-dev-worker-bg": worker("bg", ""), "llmq-dev-worker-bulk": worker("bulk", "-bulk"),
+	}
+
+	s, err := synthesised()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tpl := s.templates["dev"]
+	got := map[string][]string{}
+	for _, f := range tpl.of("AWS::Lambda::Function") {
+		name := f.Properties["FunctionName"].(string)
+		for _, st := range statementsOf(tpl, target(f.Properties["Role"])) {
+			if at(st, "Effect") != "Allow" {
+				t.Errorf("%s has the statement %s", name, text(st))
+			}
+			when := ""
+			if c := at(st, "Condition", "StringEquals", "bedrock:InferenceProfileArn"); c != nil {
+				when = " if bedrock:InferenceProfileArn is " + resolved(c)
+			}
+			for _, action := range listOf(at(st, "Action")) {
+				for _, r := range listOf(at(st, "Resource")) {
+					got[name] = append(got[name], action.(string)+" "+kindOf(tpl, r)+when)
+				}
+			}
+		}
+	}
+	for name := range want {
+		slices.Sort(want[name])
+		slices.Sort(got[name])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
+}
+
+// Every wildcard has its reason here.
+func TestPolicies_NameWhatTheyAllow(t *testing.T) {
+	reasons := map[string]string{
+		"/off/*": "bodies of requests: their names are made at run time",
+		"/res/*": "bodies of results: likewise",
+		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
+		"*": "API Gateway names its execution logs itself, for all APIs of the account",
+	}
+	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
+		gateway := ""
+		for _, a := range tpl.of("AWS::ApiGateway::Account") {
+			gateway = target(a.Properties["CloudWatchRoleArn"])
+		}
+		for id := range tpl.of("AWS::IAM::Role") {
+			for _, st := range statementsOf(tpl, id) {
+				for _, action := range listOf(at(st, "Action")) {
+					if strings.Contains(action.(string), "*") {
+						t.Errorf("%s allows %v", id, action)
+					}
+				}
+				for _, r := range listOf(at(st, "Resource")) {
+					wild := ""
+					for _, part := range append(listOf(at(r, "Fn::Join", 1)), r) {
+						if s, ok := part.(string); ok && strings.Contains(s, "*") {
+							wild = s
+						}
+					}
+					if wild != "" && (reasons[wild] == "" || wild == "*" && id != gateway) {
+						t.Errorf("%s allows %s on %s without a reason", id, text(at(st, "Action")), text(r))
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestRoles_HaveNoManagedPoliciesAndOneService(t *testing.T) {
+	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
+		if n := len(tpl.of("AWS::IAM::ManagedPolicy")); n > 0 {
+			t.Errorf("%d managed policies", n)
+		}
+		for id, r := range tpl.of("AWS::IAM::Role") {
+			if p := r.Properties["ManagedPolicyArns"]; p != nil {
+				t.Errorf("%s has %s", id, text(p))
+			}
+			trusts := listOf(at(r.Properties, "AssumeRolePolicyDocument", "Statement"))
+			service := at(trusts, 0, "Principal", "Service")
+			if len(trusts) != 1 || service != "lambda.amazonaws.com" && service != "apigateway.amazonaws.com" {
+				t.Errorf("%s is assumed by %s", id, text(trusts))
+			}
+		}
+	})
+}
+
+func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		buckets := tpl.of("AWS::S3::Bucket")
+		if len(buckets) != 1 {
+			t.Fatalf("%d buckets", len(buckets))
+		}
+		for id, b := range buckets {
+			got := map[string]any{
+				"public":     b.Properties["PublicAccessBlockConfiguration"],
+				"owner":      at(b.Properties, "OwnershipControls", "Rules", 0, "ObjectOwnership"),
+				"encryption": at(b.Properties, "BucketEncryption", "ServerSideEncryptionConfiguration", 0, "ServerSideEncryptionByDefault", "SSEAlgorithm"),
+				"versions":   b.Properties["VersioningConfiguration"],
+				"lifecycle":  at(b.Properties, "LifecycleConfiguration", "Rules"),
+			}
+			want := map[string]any{
+				"public":     map[string]any{"BlockPublicAcls": true, "BlockPublicPolicy": true, "IgnorePublicAcls": true, "RestrictPublicBuckets": true},
+				"owner":      "BucketOwnerEnforced",
+				"encryption": "AES256",
+				"versions":   nil,
+				"lifecycle": []any{
+					map[string]any{"Id": "requests", "Prefix": "off/", "ExpirationInDays": 30.0, "Status": "Enabled"},
+					map[string]any{"Id": "results", "Prefix": "res/", "ExpirationInDays": 1.0, "Status": "Enabled"},
+					map[string]any{"Id": "unfinished-uploads", "AbortIncompleteMultipartUpload": map[string]any{"DaysAfterInitiation": 1.0}, "Status": "Enabled"},
+				},
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", id, diff)
+			}
+		}
+	})
+}
+
+func TestBucket_Denies(t *testing.T) {
+	want := []string{
+		`s3:* if {"Bool":{"aws:SecureTransport":"false"}}`,
+		`s3:* if {"NumericLessThan":{"s3:TlsVersion":1.2}}`,
+		`s3:* if {"StringNotEquals":{"aws:PrincipalAccount":{"Ref":"AWS::AccountId"}}}`,
+		`s3:GetObject if {"Bool":{"aws:ViaAWSService":"true"}}`,
+	}
+	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
+		var got []string
+		for _, p := range tpl.of("AWS::S3::BucketPolicy") {
+			for _, st := range listOf(at(p.Properties, "PolicyDocument", "Statement")) {
+				if at(st, "Effect") != "Deny" || at(st, "Principal", "AWS") != "*" {
+					t.Errorf("statement %s", text(st))
+				}
+				got = append(got, at(st, "Action").(string)+" if "+text(at(st, "Condition")))
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("denied (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestBedrockAccess_NamesTheModel(t *testing.T) {
+	here := place{partition: "aws", region: "eu-west-1", account: "111122223333"}
+	for _, tc := range []struct {
+		name, id string
+		want     access
+	}{
+		{"foundation model", "amazon.titan-embed-text-v2:0", access{resource: "arn:aws:bedrock:eu-west-1::foundation-model/amazon.titan-embed-text-v2:0"}},
+		{"vendor with two letters", "ai21.jamba-1-5-mini-v1:0", access{resource: "arn:aws:bedrock:eu-west-1::foundation-model/ai21.jamba-1-5-mini-v1:0"}},
+		{"profile", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", access{
+			resource: "arn:aws:bedrock:eu-west-1:111122223333:inference-profile/eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+			through:  "arn:aws:bedrock:*::foundation-model/anthropic.claude-sonnet-4-5-20250929-v1:0",
+		}},
+		{"global profile", "global.amazon.nova-2-lite-v1:0", access{
+			resource: "arn:aws:bedrock:eu-west-1:111122223333:inference-profile/global.amazon.nova-2-lite-v1:0",
+			through:  "arn:aws:bedrock:*::foundation-model/amazon.nova-2-lite-v1:0",
+		}},
+		{"government profile", "us-gov.amazon.nova-pro-v1:0", access{
+			resource: "arn:aws:bedrock:eu-west-1:111122223333:inference-profile/us-gov.amazon.nova-pro-v1:0",
+			through:  "arn:aws:bedrock:*::foundation-model/amazon.nova-pro-v1:0",
+		}},
+		{"ARN of a profile", "arn:aws-cn:bedrock:cn-north-1:444455556666:inference-profile/apac.amazon.nova-lite-v1:0", access{
+			resource: "arn:aws-cn:bedrock:cn-north-1:444455556666:inference-profile/apac.amazon.nova-lite-v1:0",
+			through:  "arn:aws-cn:bedrock:*::foundation-model/amazon.nova-lite-v1:0",
+		}},
+		{"ARN of an application profile", "arn:aws:bedrock:us-east-1:111122223333:application-inference-profile/a1b2c3", access{
+			resource: "arn:aws:bedrock:us-east-1:111122223333:application-inference-profile/a1b2c3",
+			through:  "arn:aws:bedrock:*::foundation-model/*",
+		}},
+		{"ARN of a provisioned model", "arn:aws:bedrock:us-east-1:111122223333:provisioned-model/a1b2c3", access{
+			resource: "arn:aws:bedrock:us-east-1:111122223333:provisioned-model/a1b2c3",
+		}},
+		{"ARN that is cut short", "arn:aws:bedrock", access{resource: "arn:aws:bedrock"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, bedrockAccess(tc.id, here), cmp.AllowUnexported(access{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+const (
+	// stage is part of the default endpoint's URL, and of no path that the functions see.
+	stage = "llmq"
+	// doorMinutes is the longest that API Gateway lets a streaming integration run.
+	doorMinutes = 15
+)
+
+// throttle bounds a stage, before a function runs and is paid.
+type throttle struct{ perSecond, burst float64 }
+
+// newDoorAPI is the callers' API. It lets everything through to the door, which has
+// the one table of routes and checks the key.
+func newDoorAPI(s awscdk.Stack, env Environment, door awslambda.Function, logging gatewayLogging) {
+	scope := constructs.NewConstruct(s, jsii.String("DoorAPI"))
+	api := newAPI(scope, env.name(), "callers of llmq "+env.Config.Env, logging, throttle{perSecond: 100, burst: 200})
+	integration := awsapigateway.NewLambdaIntegration(door, &awsapigateway.LambdaIntegrationOptions{
+		ResponseTransferMode: awsapigateway.ResponseTransferMode_STREAM,
+		Timeout:              awscdk.Duration_Minutes(jsii.Number(doorMinutes)),
+		AllowTestInvoke:      jsii.Bool(false),
+	})
+	// Bearer keys are the door's business: IAM and API Gateway's keys fit no SDK.
+	open := &awsapigateway.MethodOptions{AuthorizationType: awsapigateway.AuthorizationType_NONE}
+	for _, r := range []awsapigateway.IResource{api.Root(), api.Root().AddResource(jsii.String("{proxy+}"), nil)} {
+		r.AddMethod(jsii.String("ANY"), integration, open)
+	}
+	addGatewayResponses(api)
+	output(scope, "OpenAIBaseURL", api.UrlForPath(jsii.String("/v1")), "OPENAI_BASE_URL of callers")
+	output(scope, "BedrockEndpoint", api.UrlForPath(jsii.String("/")), "AWS_ENDPOINT_URL_BEDROCK_RUNTIME of callers")
+}
+
+// newAdminAPI is the operators' API (SECURITY-DESIGN KT7). Every path is listed, and
+// every method asks for IAM: a caller's key opens nothing here.
+func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.Function, logging gatewayLogging) {
+	scope := constructs.NewConstruct(s, jsii.String("AdminAPI"))
+	api := newAPI(scope, env.name("admin"), "operators of llmq "+env.Config.Env, logging, throttle{perSecond: 5, burst: 10})
+	integration := awsapigateway.NewLambdaIntegration(admin, &awsapigateway.LambdaIntegrationOptions{
+		Timeout: awscdk.Duration_Seconds(jsii.Number(29)), AllowTestInvoke: jsii.Bool(false),
+	})
+	for _, path := range []string{"health", "status"} {
+		api.Root().AddResource(jsii.String(path), nil).AddMethod(jsii.String("GET"), integration, &awsapigateway.MethodOptions{
+			AuthorizationType: awsapigateway.AuthorizationType_IAM,
+		})
+	}
+	output(scope, "AdminURL", api.UrlForPath(jsii.String("/")), "the admin API; requests are signed for execute-api")
+}
+
+// newAPI is a Regional REST API. An edge-optimised one, CDK's default, would cut a
+// connection that is silent for 30 s; a Regional one waits 5 min.
+func newAPI(scope constructs.Construct, name, description string, logging gatewayLogging, t throttle) awsapigateway.RestApi {
+	access := awslogs.NewLogGroup(scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
+		LogGroupName:  jsii.String("/llmq/" + name + "/access"),
+		Retention:     awslogs.RetentionDays_ONE_MONTH,
+		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
+	})
+	api := awsapigateway.NewRestApi(scope, jsii.String("API"), &awsapigateway.RestApiProps{
+		RestApiName:    jsii.String(name),
+		Description:    jsii.String(description),
+		EndpointTypes:  &[]awsapigateway.EndpointType{awsapigateway.EndpointType_REGIONAL},
+		CloudWatchRole: jsii.Bool(false), // see gatewayLogging
+		DeployOptions: &awsapigateway.StageOptions{
+			StageName:            jsii.String(stage),
+			ThrottlingRateLimit:  jsii.Number(t.perSecond),
+			ThrottlingBurstLimit: jsii.Number(t.burst),
+			LoggingLevel:         awsapigateway.MethodLoggingLevel_ERROR,
+			DataTraceEnabled:     jsii.Bool(false), // it would log prompts
+			MetricsEnabled:       jsii.Bool(true),
+			AccessLogDestination: awsapigateway.NewLogGroupLogDestination(access),
+			AccessLogFormat:      awsapigateway.AccessLogFormat_Custom(jsii.String(accessLog)),
+		},
+	})
+	api.DeploymentStage().Node().AddDependency(logging.account)
+	return api
+}
+
+// accessLog is a line of JSON without headers, query, path parameters or body
+// (SECURITY-DESIGN DP4).
+const accessLog = `{"request_id":"$context.requestId","time":"$context.requestTimeEpoch","method":"$context.httpMethod",` +
+	`"resource":"$context.resourcePath","status":"$context.status","gateway_error":"$context.error.responseType",` +
+	`"latency_ms":"$context.responseLatency","integration_ms":"$context.integrationLatency","bytes":"$context.responseLength",` +
+	`"source_ip":"$context.identity.sourceIp","caller":"$context.identity.userArn"}`

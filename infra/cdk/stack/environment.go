@@ -1,0 +1,128 @@
+package stack
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// Environment is a configuration file that can be deployed.
+type Environment struct {
+	Config *config.Config
+	File   string // path of the file, which is packed with every function
+}
+
+// Load reads an environment's file, as the functions will, and refuses what this
+// release can't deploy. Variables of the machine that deploys play no part.
+func Load(file string) (Environment, error) {
+	cfg, err := config.Load(file, nil)
+	if err != nil {
+		return Environment{}, err
+	}
+	e := Environment{Config: cfg, File: file}
+	if err := e.check(); err != nil {
+		return Environment{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return e, nil
+}
+
+// wholeARN is a secret's ARN with the six characters that Secrets Manager adds. IAM
+// compares with those; without them only a wildcard would match.
+var wholeARN = regexp.MustCompile(`-[A-Za-z0-9]{6}$`)
+
+func (e Environment) check() error {
+	cfg := e.Config
+	if cfg.Kind != config.KindAWS {
+		return fmt.Errorf("kind is %s; only kind: aws is deployed", cfg.Kind)
+	}
+	if name := strings.TrimSuffix(filepath.Base(e.File), ".yaml"); name != cfg.Env {
+		return fmt.Errorf("env is %q, but the file is named %q: a mix-up would change another environment's stack", cfg.Env, name)
+	}
+	if cfg.Valkey.Network != "public" {
+		return fmt.Errorf("valkey.network is %q, which this release can't deploy: it comes with the release that hardens the deployment. Use public, an endpoint that only IAM opens", cfg.Valkey.Network)
+	}
+	for _, arn := range slices.Concat(e.keySecrets(), e.providerSecrets()) {
+		if !wholeARN.MatchString(arn) {
+			return fmt.Errorf("the secret's ARN %s lacks the six characters that Secrets Manager adds to a name; give the whole ARN, for a policy can't name less", arn)
+		}
+	}
+	return e.checkReserved()
+}
+
+// production reports whether concurrency is reserved and data outlives the stack.
+func (e Environment) production() bool { return e.Config.Env == "prod" }
+
+// What is reserved in production (SECURITY-DESIGN DW6), so that no part can take
+// another's concurrency, nor the account's.
+const reservedDoor = 200
+
+func reservedLane(l llmq.Lane) int {
+	if l == llmq.LaneBulk {
+		return 50
+	}
+	return 100
+}
+
+// checkReserved refuses event sources that may together invoke a worker more often
+// than it may run: what is throttled counts as a receive and is delayed.
+func (e Environment) checkReserved() error {
+	if !e.production() {
+		return nil
+	}
+	for _, l := range e.lanes() {
+		queues, each := len(e.models(l)), e.Config.Lanes[l].MaxConcurrency
+		if queues*each > reservedLane(l) {
+			return fmt.Errorf("lanes.%s.max_concurrency %d times %d queues is more than the %d that are reserved for the lane's worker; lower it to %d",
+				l, each, queues, reservedLane(l), reservedLane(l)/queues)
+		}
+	}
+	return nil
+}
+
+// lanes lists the lanes that have a queue, the most urgent first.
+func (e Environment) lanes() []llmq.Lane {
+	return slices.DeleteFunc(llmq.Lanes(), func(l llmq.Lane) bool { return len(e.models(l)) == 0 })
+}
+
+// models lists the models that have a queue of the lane, in the order of the file.
+func (e Environment) models(l llmq.Lane) []config.Model {
+	var ms []config.Model
+	for _, m := range e.Config.Models {
+		if slices.Contains(m.Lanes, l) {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+// keySecrets lists the ARNs of the callers' keys.
+func (e Environment) keySecrets() []string {
+	var arns []string
+	for _, k := range e.Config.Keys {
+		arns = append(arns, k.Secret.ARN)
+	}
+	return arns
+}
+
+// providerSecrets lists the ARNs of the keys of the providers. A worker reads them
+// all when it starts, whatever its lane.
+func (e Environment) providerSecrets() []string {
+	var arns []string
+	for _, p := range e.Config.Providers {
+		if !p.APIKey.IsZero() {
+			arns = append(arns, p.APIKey.ARN)
+		}
+	}
+	return arns
+}
+
+// name is the name of a part of the environment, such as llmq-dev-enqueue. It has 40
+// characters at most, which is what ElastiCache takes.
+func (e Environment) name(part ...string) string {
+	return strings.Join(append([]string{"llmq", e.Config.Env}, part...), "-")
+}

@@ -1,0 +1,53 @@
+package stack
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestLoad_RefusesWhatCantBeDeployed(t *testing.T) {
+	for _, tc := range []struct {
+		name, file        string
+		replace, with     string
+		wantErr, wantAlso string
+	}{
+		{name: "a VPC", file: "dev", replace: "kind: aws\n", with: "kind: aws\nvalkey: {network: vpc}\n", wantErr: `valkey.network is "vpc"`, wantAlso: "public"},
+		{name: "a file of another name", file: "dev", replace: "env: dev", with: "env: prod", wantErr: `env is "prod"`, wantAlso: `named "dev"`},
+		{name: "a caller's secret without its suffix", file: "dev", replace: "first-AbCdEf", with: "first", wantErr: "keys/first", wantAlso: "six characters"},
+		{name: "a provider's secret without its suffix", file: "dev", replace: "openai-GhIjKl", with: "openai", wantErr: "dev/openai", wantAlso: "six characters"},
+		{name: "more invocations than are reserved", file: "prod", replace: "rt: {max_concurrency: 30}", with: "rt: {max_concurrency: 34}", wantErr: "34 times 3 queues", wantAlso: "lower it to 33"},
+		{name: "what no function would start on", file: "dev", replace: "provider: bedrock", with: "provider: rockbed", wantErr: "rockbed", wantAlso: "targets"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			source, err := os.ReadFile(environmentFile(tc.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(source), tc.replace) {
+				t.Fatalf("%s.yaml has no %q to replace", tc.file, tc.replace)
+			}
+			file := filepath.Join(t.TempDir(), tc.file+".yaml")
+			if err := os.WriteFile(file, []byte(strings.Replace(string(source), tc.replace, tc.with, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = Load(file)
+			if err == nil || !strings.Contains(err.Error(), tc.wantErr) || !strings.Contains(err.Error(), tc.wantAlso) {
+				t.Errorf("error %v, want one with %q and %q", err, tc.wantErr, tc.wantAlso)
+			}
+		})
+	}
+}
+
+// What is deployed must not depend on who deploys it.
+func TestLoad_IgnoresVariables(t *testing.T) {
+	t.Setenv("LLMQ_DOOR_WAIT_SECS", "1")
+	env, err := Load(environmentFile("dev"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := env.Config.Door.Wait.Seconds(); got != 280 {
+		t.Errorf("the door waits %v s, want the file's 280", got)
+	}
+}

@@ -1,0 +1,139 @@
+package stack
+
+import (
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// member is a function before its code: a name, a log and a role of its own.
+type member struct {
+	scope constructs.Construct
+	name  string // of the function
+	logs  awslogs.LogGroup
+	role  awsiam.Role
+}
+
+func newMember(s awscdk.Stack, env Environment, part string) member {
+	m := member{scope: constructs.NewConstruct(s, jsii.String(part)), name: env.name(part)}
+	m.logs = awslogs.NewLogGroup(m.scope, jsii.String("Logs"), &awslogs.LogGroupProps{
+		LogGroupName:  jsii.String("/aws/lambda/" + m.name),
+		Retention:     awslogs.RetentionDays_ONE_MONTH,
+		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
+	})
+	m.role = awsiam.NewRole(m.scope, jsii.String("Role"), &awsiam.RoleProps{
+		AssumedBy:   awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+		Description: jsii.String("what " + m.name + " may do"),
+	})
+	m.allow("Log", []string{"logs:CreateLogStream", "logs:PutLogEvents"}, m.logs.LogGroupArn()) // ends in :*, its streams
+	return m
+}
+
+// allow adds a statement to the role. Nothing is added for no resources.
+func (m member) allow(sid string, actions []string, resources ...*string) {
+	m.allowWhen(sid, actions, nil, resources...)
+}
+
+func (m member) allowWhen(sid string, actions []string, when *map[string]any, resources ...*string) {
+	if len(resources) == 0 {
+		return
+	}
+	m.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid: jsii.String(sid), Actions: jsii.Strings(actions...), Resources: &resources, Conditions: when,
+	}))
+}
+
+// placement is what all functions share.
+type placement struct {
+	env    Environment
+	code   Code
+	cache  cache
+	bucket awss3.Bucket
+}
+
+const (
+	// doorMargin is what the door has left after its longest wait, to answer.
+	doorMargin = 30 * time.Second
+	// adminTimeout is below the 29 s that a buffered integration waits.
+	adminTimeout = 25 * time.Second
+	memoryMB     = 256 // of door and admin; they wait more than they compute
+)
+
+// sizing is where functions differ.
+type sizing struct {
+	artifact artifact
+	user     user
+	memoryMB int
+	timeout  time.Duration
+	reserved int // in production; 0 reserves nothing
+	about    string
+}
+
+func (p placement) door(m member) awslambda.Function {
+	return p.function(m, sizing{
+		artifact: enqueue, user: p.cache.door, memoryMB: memoryMB, timeout: p.env.Config.Door.Wait + doorMargin,
+		reserved: reservedDoor, about: "takes calls and waits for their replies",
+	})
+}
+
+func (p placement) worker(m member, l llmq.Lane) awslambda.Function {
+	lane := p.env.Config.Lanes[l]
+	return p.function(m, sizing{
+		artifact: work, user: p.cache.worker, memoryMB: lane.MemoryMB, timeout: lane.FunctionTimeout,
+		reserved: reservedLane(l), about: "runs the calls of the " + string(l) + " queues",
+	})
+}
+
+func (p placement) admin(m member) awslambda.Function {
+	return p.function(m, sizing{
+		artifact: admin, user: p.cache.admin, memoryMB: memoryMB, timeout: adminTimeout,
+		about: "the operators' verbs",
+	})
+}
+
+func (p placement) function(m member, z sizing) awslambda.Function {
+	props := &awslambda.FunctionProps{
+		FunctionName: jsii.String(m.name),
+		Description:  jsii.String(z.about),
+		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
+		Architecture: awslambda.Architecture_ARM_64(),
+		Handler:      jsii.String("bootstrap"),
+		Code:         awslambda.Code_FromAsset(jsii.String(p.code.path(z.artifact)), nil),
+		Role:         m.role,
+		LogGroup:     m.logs,
+		// The platform's own lines become JSON too, as the function's are.
+		LoggingFormat: awslambda.LoggingFormat_JSON,
+		MemorySize:    jsii.Number(float64(z.memoryMB)),
+		Timeout:       seconds(z.timeout),
+		Environment:   p.variables(m, z.user),
+	}
+	if p.env.production() && z.reserved > 0 {
+		props.ReservedConcurrentExecutions = jsii.Number(float64(z.reserved))
+	}
+	return awslambda.NewFunction(m.scope, jsii.String("Function"), props)
+}
+
+// variables are what only the deployment knows; all else stands in the packed file.
+func (p placement) variables(m member, u user) *map[string]*string {
+	s := awscdk.Stack_Of(m.scope)
+	return &map[string]*string{
+		"LLMQ_REDIS_HOST":        p.cache.host(),
+		"LLMQ_REDIS_PORT":        p.cache.port(),
+		"LLMQ_REDIS_CACHE_NAME":  jsii.String(p.cache.name),
+		"LLMQ_REDIS_USERNAME":    jsii.String(u.id),
+		"LLMQ_S3_OFFLOAD_BUCKET": p.bucket.BucketName(),
+		"LLMQ_SQS_URL_BASE":      jsii.String("https://sqs." + *s.Region() + "." + *s.UrlSuffix() + "/" + *s.Account()),
+	}
+}
+
+func seconds(d time.Duration) awscdk.Duration {
+	return awscdk.Duration_Seconds(jsii.Number(d.Seconds()))
+}

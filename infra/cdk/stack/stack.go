@@ -1,0 +1,64 @@
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// New adds an environment's stack to an app. It looks nothing up, so it needs neither
+// an account nor credentials.
+//
+// Roles come before what they may use: policies of queues name the roles that may
+// send, and users of the cache are made by role.
+func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
+	props := &awscdk.StackProps{
+		Description:           jsii.String("llmq " + env.Config.Env + ": a queue for LLM calls"),
+		Env:                   &awscdk.Environment{},
+		Tags:                  &map[string]*string{"llmq:env": jsii.String(env.Config.Env)},
+		TerminationProtection: jsii.Bool(env.production()),
+		AnalyticsReporting:    jsii.Bool(false),
+	}
+	if env.Config.Region != "" {
+		props.Env.Region = jsii.String(env.Config.Region)
+	}
+	s := awscdk.NewStack(app, jsii.String(env.name()), props)
+
+	door, operator := newMember(s, env, "enqueue"), newMember(s, env, "admin")
+	workers := map[llmq.Lane]member{}
+	for _, l := range env.lanes() {
+		workers[l] = newMember(s, env, "worker-"+string(l))
+	}
+
+	store := newStorage(s, env)
+	queues := newQueues(s, env, door, workers)
+	cache := newCache(s, env)
+
+	grantDoor(door, env, queues, store)
+	cache.admit(door, cache.door)
+	for _, l := range env.lanes() {
+		grantWorker(workers[l], env, l, queues.of(l), store)
+		cache.admit(workers[l], cache.worker)
+	}
+	grantAdmin(operator, queues)
+	cache.admit(operator, cache.admin)
+
+	place := placement{env: env, code: code, cache: cache, bucket: store.bucket}
+	doorFunction := place.door(door)
+	adminFunction := place.admin(operator)
+	for _, l := range env.lanes() {
+		newSources(env, l, place.worker(workers[l], l), queues.of(l))
+	}
+
+	logging := newGatewayLogging(s)
+	newDoorAPI(s, env, doorFunction, logging)
+	newAdminAPI(s, env, adminFunction, logging)
+	return s
+}
+
+// output shows a value once the stack is deployed.
+func output(scope constructs.Construct, id string, value *string, description string) {
+	awscdk.NewCfnOutput(scope, jsii.String(id), &awscdk.CfnOutputProps{Value: value, Description: jsii.String(description)})
+}

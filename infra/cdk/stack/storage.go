@@ -1,0 +1,62 @@
+package stack
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// storage is where bodies lie that are too large for a message or a result.
+type storage struct{ bucket awss3.Bucket }
+
+// newStorage makes the data bucket (SECURITY-DESIGN DP1, DP2): unversioned, so that a
+// delete deletes, and closed to other accounts.
+func newStorage(s awscdk.Stack, env Environment) storage {
+	scope := constructs.NewConstruct(s, jsii.String("Storage"))
+	removal := awscdk.RemovalPolicy_DESTROY
+	if env.production() {
+		removal = awscdk.RemovalPolicy_RETAIN
+	}
+	b := awss3.NewBucket(scope, jsii.String("Data"), &awss3.BucketProps{
+		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
+		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
+		Encryption:        awss3.BucketEncryption_S3_MANAGED,
+		EnforceSSL:        jsii.Bool(true),
+		MinimumTLSVersion: jsii.Number(1.2),
+		RemovalPolicy:     removal,
+		LifecycleRules: &[]*awss3.LifecycleRule{
+			// A request's body outlives the dead letter that points at it, which has 14 d.
+			{Id: jsii.String("requests"), Prefix: jsii.String("off/"), Expiration: days(30)},
+			{Id: jsii.String("results"), Prefix: jsii.String("res/"), Expiration: days(1)},
+			{Id: jsii.String("unfinished-uploads"), AbortIncompleteMultipartUploadAfter: days(1)},
+		},
+	})
+	deny(b, "OnlyThisAccount", "s3:*", map[string]any{
+		"StringNotEquals": map[string]any{"aws:PrincipalAccount": s.Account()},
+	})
+	// Bedrock reads an s3Location in a body with the worker's role, and would hand out
+	// another tenant's prompt (EG4).
+	deny(b, "NoServiceReadsForItsCaller", "s3:GetObject", map[string]any{
+		"Bool": map[string]any{"aws:ViaAWSService": "true"},
+	})
+	output(scope, "DataBucket", b.BucketName(), "bucket of large bodies")
+	return storage{bucket: b}
+}
+
+func deny(b awss3.Bucket, sid, action string, when map[string]any) {
+	b.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid: jsii.String(sid), Effect: awsiam.Effect_DENY,
+		Principals: &[]awsiam.IPrincipal{awsiam.NewAnyPrincipal()},
+		Actions:    jsii.Strings(action),
+		Resources:  &[]*string{b.BucketArn(), b.ArnForObjects(jsii.String("*"))},
+		Conditions: &when,
+	}))
+}
+
+// requests and results are the ARNs of the two prefixes.
+func (s storage) requests() *string { return s.bucket.ArnForObjects(jsii.String("off/*")) }
+func (s storage) results() *string  { return s.bucket.ArnForObjects(jsii.String("res/*")) }
+
+func days(n float64) awscdk.Duration { return awscdk.Duration_Days(jsii.Number(n)) }

@@ -1,0 +1,151 @@
+package stack
+
+import (
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awselasticache"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// cache is the state store: serverless Valkey, with one user per kind of function.
+type cache struct {
+	name                string
+	resource            awselasticache.CfnServerlessCache
+	door, worker, admin user
+}
+
+// user is a user of the cache. IAM signs it in, so it has no password.
+type user struct {
+	id       string // and name: IAM wants them equal
+	resource awselasticache.CfnUser
+}
+
+func (c cache) host() *string { return c.resource.AttrEndpointAddress() }
+func (c cache) port() *string { return c.resource.AttrEndpointPort() }
+
+// admit lets a function sign in as one user.
+func (c cache) admit(m member, as user) {
+	m.allow("SignInToCache", []string{"elasticache:Connect"}, c.resource.AttrArn(), as.resource.AttrArn())
+}
+
+func newCache(s awscdk.Stack, env Environment) cache {
+	scope := constructs.NewConstruct(s, jsii.String("Cache"))
+	c := cache{name: env.name()}
+	c.door = newUser(scope, env.name("door"), doorRules(env.Config.Env))
+	c.worker = newUser(scope, env.name("worker"), workerRules(env.Config.Env))
+	c.admin = newUser(scope, env.name("admin"), adminRules(env.Config.Env))
+
+	group := awselasticache.NewCfnUserGroup(scope, jsii.String("Users"), &awselasticache.CfnUserGroupProps{
+		Engine: jsii.String("valkey"), UserGroupId: jsii.String(env.name()),
+		UserIds: jsii.Strings(c.door.id, c.worker.id, c.admin.id), // no default user: nobody gets in but by name
+	})
+	for _, u := range []user{c.door, c.worker, c.admin} {
+		group.AddResourceDependency(u.resource, nil)
+	}
+	c.resource = awselasticache.NewCfnServerlessCache(scope, jsii.String("Serverless"), &awselasticache.CfnServerlessCacheProps{
+		Engine: jsii.String("valkey"), MajorEngineVersion: jsii.String("9"), // the first with a public endpoint
+		ServerlessCacheName: jsii.String(c.name),
+		Description:         jsii.String("claims, capacity and results of llmq " + env.Config.Env),
+		ConnectionType:      jsii.String("public"),
+		UserGroupId:         jsii.String(env.name()),
+		CacheUsageLimits:    usageLimits(env),
+	})
+	c.resource.AddResourceDependency(group, nil)
+	return c
+}
+
+// usageLimits bound the bill. Past the first the cache evicts, past the second it
+// throttles; one slot, which carries all of capacity, serves 30,000 ECPU/s.
+func usageLimits(env Environment) *awselasticache.CfnServerlessCache_CacheUsageLimitsProperty {
+	gigabytes, ecpus := 1.0, 5_000.0
+	if env.production() {
+		gigabytes, ecpus = 10, 60_000
+	}
+	return &awselasticache.CfnServerlessCache_CacheUsageLimitsProperty{
+		DataStorage:   &awselasticache.CfnServerlessCache_DataStorageProperty{Unit: jsii.String("GB"), Maximum: jsii.Number(gigabytes)},
+		EcpuPerSecond: &awselasticache.CfnServerlessCache_ECPUPerSecondProperty{Maximum: jsii.Number(ecpus)},
+	}
+}
+
+func newUser(scope constructs.Construct, id string, r rules) user {
+	return user{id: id, resource: awselasticache.NewCfnUser(scope, jsii.String(id), &awselasticache.CfnUserProps{
+		Engine: jsii.String("valkey"), UserId: jsii.String(id), UserName: jsii.String(id),
+		AccessString: jsii.String(r.String()),
+		// A map, since the typed property is written in lower case, which is refused.
+		AuthenticationMode: map[string]any{"Type": "iam"},
+	})}
+}
+
+// rules is what a user of the cache may touch and do (SECURITY-DESIGN VK1). Scripts
+// are held to them too, and have full rights on each key that they declare.
+type rules struct {
+	keys     []string // patterns
+	channels []string
+	commands []string
+}
+
+// connecting is what the client library sends on its own: to find the nodes, and to
+// see whether a connection lives.
+func connecting() []string { return []string{"ping", "command", "cluster|slots", "asking"} }
+
+// scripting runs the embedded scripts.
+func scripting() []string { return []string{"eval", "evalsha", "time"} }
+
+// doorRules let the door record what is submitted, and wait for how it ends.
+func doorRules(env string) rules {
+	return rules{
+		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res")},
+		channels: []string{class(env, "wake")},
+		commands: []string{"get", "exists", "hget", "hmget", "hset", "pexpireat", "subscribe", "unsubscribe"},
+	}.with(connecting(), scripting())
+}
+
+// workerRules let workers claim, be admitted, and store how it ended.
+func workerRules(env string) rules {
+	return rules{
+		keys:     []string{class(env, "clm"), class(env, "res"), class(env, "cap")},
+		channels: []string{class(env, "wake")},
+		commands: []string{
+			"get", "set", "hget", "hmget", "hset", "hincrby", "pexpireat", "publish",
+			"zadd", "zcard", "zrem", "zremrangebyscore", "zscore",
+		},
+	}.with(connecting(), scripting())
+}
+
+// adminRules let operators see how much of each target's capacity is in use.
+func adminRules(env string) rules {
+	return rules{
+		keys:     []string{class(env, "cap")},
+		commands: []string{"hgetall", "zcard"},
+	}.with(connecting())
+}
+
+// class is the pattern of a class's keys, or channels, in one environment.
+func class(env, name string) string { return "llmq:" + env + ":" + name + ":*" }
+
+func (r rules) with(more ...[]string) rules {
+	for _, m := range more {
+		r.commands = append(r.commands, m...)
+	}
+	return r
+}
+
+// String is the rules as Valkey reads them, in the order in which it lists them: what
+// is read back then equals what was set.
+func (r rules) String() string {
+	words := []string{"on"}
+	for _, k := range r.keys {
+		words = append(words, "~"+k)
+	}
+	words = append(words, "resetchannels")
+	for _, c := range r.channels {
+		words = append(words, "&"+c)
+	}
+	words = append(words, "-@all")
+	for _, c := range r.commands {
+		words = append(words, "+"+c)
+	}
+	return strings.Join(words, " ")
+}

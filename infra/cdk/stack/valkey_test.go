@@ -1,0 +1,119 @@
+package stack
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestCache_IsPublicAndOpensToIAMUsersOnly(t *testing.T) {
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		users := map[string]bool{}
+		for id, u := range tpl.of("AWS::ElastiCache::User") {
+			name, _ := u.Properties["UserId"].(string)
+			users[name] = true
+			if u.Properties["UserName"] != name || u.Properties["Passwords"] != nil || u.Properties["NoPasswordRequired"] != nil {
+				t.Errorf("%s: %s", id, text(u.Properties))
+			}
+			if diff := cmp.Diff(map[string]any{"Type": "iam"}, u.Properties["AuthenticationMode"]); diff != "" {
+				t.Errorf("%s signs in by %s", id, diff)
+			}
+		}
+		for id, g := range tpl.of("AWS::ElastiCache::UserGroup") {
+			for _, u := range listOf(g.Properties["UserIds"]) {
+				if !users[u.(string)] {
+					t.Errorf("%s has %v, whom nobody made", id, u)
+				}
+				delete(users, u.(string))
+			}
+		}
+		if len(users) > 0 {
+			t.Errorf("users in no group: %v", users)
+		}
+		caches := tpl.of("AWS::ElastiCache::ServerlessCache")
+		if len(caches) != 1 {
+			t.Fatalf("%d caches", len(caches))
+		}
+		for id, c := range caches {
+			p := c.Properties
+			got := []any{p["Engine"], p["MajorEngineVersion"], p["ConnectionType"], p["ServerlessCacheName"], p["UserGroupId"]}
+			if diff := cmp.Diff([]any{"valkey", "9", "public", env.name(), env.name()}, got); diff != "" {
+				t.Errorf("%s: %s", id, diff)
+			}
+			for _, limit := range []any{at(p, "CacheUsageLimits", "DataStorage", "Maximum"), at(p, "CacheUsageLimits", "ECPUPerSecond", "Maximum")} {
+				if n, _ := limit.(float64); n <= 0 {
+					t.Errorf("%s has no limit: %s", id, text(p["CacheUsageLimits"]))
+				}
+			}
+		}
+	})
+}
+
+func TestRules_AreWrittenAsValkeyListsThem(t *testing.T) {
+	want := "on ~llmq:dev:cap:* resetchannels -@all +hgetall +zcard +ping +command +cluster|slots +asking"
+	if got := adminRules("dev").String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestRules_GrantNeitherCategoriesNorDanger(t *testing.T) {
+	for name, r := range map[string]rules{"door": doorRules("e"), "worker": workerRules("e"), "admin": adminRules("e")} {
+		for _, c := range r.commands {
+			if strings.HasPrefix(c, "@") || slices.Contains([]string{
+				"keys", "scan", "flushall", "flushdb", "config", "script", "acl", "cluster", "client", "debug", "psubscribe", "function",
+			}, c) {
+				t.Errorf("%s may %s", name, c)
+			}
+		}
+		for _, p := range slices.Concat(r.keys, r.channels) {
+			if !strings.HasPrefix(p, "llmq:e:") || strings.Count(p, "*") != 1 {
+				t.Errorf("%s reaches %s", name, p)
+			}
+		}
+	}
+}
+
+var (
+	scriptKey     = regexp.MustCompile(`(?m)^-- KEYS\[\d+\] llmq:<env>:([a-z]+):`)
+	scriptCommand = regexp.MustCompile(`redis\.call\('([A-Z]+)'`)
+)
+
+// A script that touches a key or calls a command that nobody is granted would fail on
+// AWS alone, where local servers let everything through.
+func TestRules_LetEachScriptRun(t *testing.T) {
+	scripts, err := filepath.Glob(filepath.Join("..", "..", "..", "pkg", "llmq", "*", "lua", "*.lua"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts found: %v", err)
+	}
+	for _, file := range scripts {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys, commands []string
+		for _, m := range scriptKey.FindAllStringSubmatch(string(source), -1) {
+			keys = append(keys, class("e", m[1]))
+		}
+		for _, m := range scriptCommand.FindAllStringSubmatch(string(source), -1) {
+			commands = append(commands, strings.ToLower(m[1]))
+		}
+		if len(keys) == 0 || len(commands) == 0 {
+			t.Errorf("%s names no keys or calls no commands", file)
+		}
+		runs := func(r rules) bool {
+			return slices.Contains(r.commands, "evalsha") && containsAll(r.keys, keys) && containsAll(r.commands, commands)
+		}
+		if !runs(doorRules("e")) && !runs(workerRules("e")) {
+			t.Errorf("nobody may run %s, which touches %v and calls %v", file, keys, commands)
+		}
+	}
+}
+
+func containsAll(have, want []string) bool {
+	return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) })
+}
