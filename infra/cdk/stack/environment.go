@@ -46,7 +46,11 @@ func (e Environment) check() error {
 	if cfg.Valkey.Network != "public" {
 		return fmt.Errorf("valkey.network is %q, which this release can't deploy: it comes with the release that hardens the deployment. Use public, an endpoint that only IAM opens", cfg.Valkey.Network)
 	}
-	for _, arn := range slices.Concat(e.keySecrets(), e.providerSecrets()) {
+	secrets := e.keySecrets()
+	for _, l := range e.lanes() {
+		secrets = append(secrets, e.providerSecrets(l)...)
+	}
+	for _, arn := range secrets {
 		if !wholeARN.MatchString(arn) {
 			return fmt.Errorf("the secret's ARN %s lacks the six characters that Secrets Manager adds to a name; give the whole ARN, for a policy can't name less", arn)
 		}
@@ -109,16 +113,22 @@ func (e Environment) keySecrets() []string {
 	return arns
 }
 
-// providerSecrets lists the ARNs of the keys of the providers. A worker reads them
-// all when it starts, whatever its lane.
-func (e Environment) providerSecrets() []string {
+// providerSecrets lists the ARNs of the providers' keys that a lane's models need.
+func (e Environment) providerSecrets(l llmq.Lane) []string {
 	var arns []string
 	for _, p := range e.Config.Providers {
-		if !p.APIKey.IsZero() {
+		if !p.APIKey.IsZero() && e.calls(l, p.Name) {
 			arns = append(arns, p.APIKey.ARN)
 		}
 	}
 	return arns
+}
+
+// calls reports whether a model with a queue of the lane has a target at a provider.
+func (e Environment) calls(l llmq.Lane, provider string) bool {
+	return slices.ContainsFunc(e.models(l), func(m config.Model) bool {
+		return slices.ContainsFunc(m.Targets, func(t config.Target) bool { return t.Provider == provider })
+	})
 }
 
 // name is the name of a part of the environment, such as llmq-dev-enqueue. It has 40

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
 func TestLoad_RefusesWhatCantBeDeployed(t *testing.T) {
@@ -49,5 +51,24 @@ func TestLoad_IgnoresVariables(t *testing.T) {
 	}
 	if got := env.Config.Door.Wait.Seconds(); got != 280 {
 		t.Errorf("the door waits %v s, want the file's 280", got)
+	}
+}
+
+// A lane's worker can't read the key of a provider that none of its models uses.
+func TestProviderSecrets_AreThoseOfTheLanesModels(t *testing.T) {
+	env, err := Load(environmentFile("dev"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range env.Config.Models {
+		if m := &env.Config.Models[i]; m.Alias == "mini" {
+			m.Lanes = []llmq.Lane{llmq.LaneRT, llmq.LaneBG}
+		}
+	}
+	if got := env.providerSecrets(llmq.LaneBG); len(got) != 1 || !strings.HasSuffix(got[0], "dev/openai-GhIjKl") {
+		t.Errorf("bg reads %v", got)
+	}
+	if got := env.providerSecrets(llmq.LaneBulk); len(got) != 0 {
+		t.Errorf("bulk reads %v", got)
 	}
 }
