@@ -52,7 +52,9 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var body struct{ Error struct{ Code, Message string } }
+			var body struct {
+				Error struct{ Code, Message string }
+			}
 			if err := json.Unmarshal([]byte(resp.Body), &body); err != nil {
 				t.Fatal(err)
 			}

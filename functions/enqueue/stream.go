@@ -21,7 +21,7 @@ func stream(ctx context.Context, h http.Handler, r *http.Request) *events.APIGat
 	pr, pw := io.Pipe()
 	w := &streamWriter{header: http.Header{}, head: make(chan struct{}), body: pw}
 	done := make(chan struct{})
-	go func() {
+	go func() { //nolint:contextcheck // the request carries ctx
 		defer close(done)
 		defer cancel()
 		_ = pw.CloseWithError(w.run(h, r.WithContext(ctx))) // it never fails

@@ -96,7 +96,7 @@ func measure(ctx context.Context, r *rig.Rig, calls int, errOut io.Writer) (Repo
 		}
 	}
 	rdb := store(r)
-	defer rdb.Close() //nolint:errcheck // the bench is over
+	defer rdb.Close() // the bench is over
 	before, err := counters(ctx, rdb)
 	if err != nil {
 		return Report{}, err
@@ -139,6 +139,8 @@ func measure(ctx context.Context, r *rig.Rig, calls int, errOut io.Writer) (Repo
 	return rep, nil
 }
 
+var errWrongAnswer = errors.New("not the answer to this call")
+
 type sample struct{ wall, queueWait float64 }
 
 // one sends a call through the queue and checks its answer.
@@ -155,11 +157,11 @@ func one(ctx context.Context, r *rig.Rig, text string) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read to its end
+	defer resp.Body.Close() // it was read to its end
 	reply, err := io.ReadAll(resp.Body)
 	took := time.Since(began)
 	if err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(reply, []byte(text)) {
-		return sample{}, fmt.Errorf("call %s: %s %s (%v)", text, resp.Status, reply, err)
+		return sample{}, fmt.Errorf("call %s: %s %s: %w", text, resp.Status, reply, errors.Join(err, errWrongAnswer))
 	}
 	wait, err := strconv.ParseFloat(resp.Header.Get("X-LLMQ-Queue-Wait-Ms"), 64)
 	if err != nil {
@@ -222,7 +224,9 @@ func show(out io.Writer, rep Report) error {
 }
 
 func table(out io.Writer, rep Report) error {
-	row := func(name, format string, args ...any) { fmt.Fprintf(out, "  %-28s "+format+"\n", append([]any{name}, args...)...) }
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "  %-28s "+format+"\n", append([]any{name}, args...)...)
+	}
 	fmt.Fprintf(out, "one call through the queue, %d calls one after the other, provider answers at once, %s\n", rep.Calls, rep.Store)
 	row("wall time p50, p99", "%.1f ms, %.1f ms", rep.WallP50, rep.WallP99)
 	row("of it in the queue, p50", "%.0f ms", rep.QueueWaitP50)

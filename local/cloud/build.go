@@ -17,7 +17,7 @@ func Build(ctx context.Context, dir string) (Functions, error) {
 		*path = filepath.Join(dir, name, "bootstrap")
 	}
 	for _, name := range []string{"enqueue", "worker", "admin"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", //nolint:gosec // fixed arguments
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", // fixed arguments
 			"-o", filepath.Join(dir, name, "bootstrap"), "github.com/llm-queue/llmq/functions/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -94,10 +94,10 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	run, cancel := context.WithCancel(context.Background())
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cloud{log: o.Logger, cancel: cancel, Key: newKey(), AdminKey: newKey(), Sources: map[string]*eventsource.Source{}}
 	if err := c.start(ctx, run, o); err != nil {
-		stop, done := context.WithTimeout(context.Background(), closeTimeout)
+		stop, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer done()
 		return nil, errors.Join(err, c.Close(stop))
 	}
@@ -214,6 +214,6 @@ func (c *Cloud) Close(ctx context.Context) error {
 // newKey is a random bearer key of characters that every SDK takes.
 func newKey() string {
 	var b [24]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
+	rand.Read(b[:]) // crypto/rand.Read never fails
 	return "llmq_local_" + hex.EncodeToString(b[:])
 }

@@ -79,7 +79,9 @@ func serve(ctx context.Context, listener net.Listener, fake *server.Server) erro
 	if err := srv.Shutdown(stopping); err != nil {
 		return errors.Join(fmt.Errorf("stop: %w", err), srv.Close())
 	}
-	<-served // http.ErrServerClosed
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
 	return nil
 }
 

@@ -54,7 +54,7 @@ func send(t *testing.T, r *rig.Rig, c call) (*http.Response, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read to its end
+	defer resp.Body.Close() // it was read to its end
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ const fine = `{"model":"chat-a","messages":[{"role":"user","content":"x"}]}`
 
 // SEC09, SEC10, SEC14, SEC15, SEC29: what can't work is refused at the door, through the
 // real front and function, in the caller's shape; nothing reaches a provider.
-func TestDoor_BadInputIsRefused(t *testing.T) {
+func TestDoor_BadInputIsRefused(t *testing.T) { //nolint:tparallel // the subtests share one door, which is asked again after them
 	t.Parallel()
 	r := ownRig(t, rig.Options{})
 	for _, tt := range []struct {
@@ -100,7 +100,7 @@ func TestDoor_BadInputIsRefused(t *testing.T) {
 		{"hostile host", call{body: fine, host: "evil.example"}, 403, "", ""},
 		{"a page of another site", call{body: fine, header: map[string]string{"Origin": "https://evil.example"}}, 403, "", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // see above
 			resp, body := send(t, r, tt.call)
 			if resp.StatusCode != tt.status {
 				t.Fatalf("status = %d, want %d; body %s", resp.StatusCode, tt.status, body)
@@ -257,8 +257,8 @@ func TestCloud_ListensOnLoopbackOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, _ := io.ReadAll(resp.Body) //nolint:errcheck // it is looked at below
-		resp.Body.Close()                //nolint:errcheck // it was read
+		body, _ := io.ReadAll(resp.Body) // it is looked at below
+		resp.Body.Close()                // it was read
 		if key == r.AdminKey {
 			if resp.StatusCode != 200 || !strings.Contains(string(body), `"queue":"llm-chat-a-rt"`) {
 				t.Errorf("status answers %d %s", resp.StatusCode, body)

@@ -27,7 +27,7 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // the system's temp folder
+	defer os.RemoveAll(dir) // the system's temp folder
 	if functions, err = cloud.Build(context.Background(), dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -170,12 +170,12 @@ func (r *Rig) serveFake() (string, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = srv.Serve(l) //nolint:errcheck // it ends when Close says so
+		_ = srv.Serve(l) // it ends when Close says so
 	}()
 	r.closers = append(r.closers, func(ctx context.Context) error {
 		r.Fake.Close()
 		if err := srv.Shutdown(ctx); err != nil {
-			_ = srv.Close() //nolint:errcheck // Shutdown's error says it all
+			_ = srv.Close() // Shutdown's error says it all
 		}
 		<-done
 		return nil
@@ -195,6 +195,6 @@ func (r *Rig) Close(ctx context.Context) error {
 
 func randomHex() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
+	rand.Read(b[:]) // crypto/rand.Read never fails
 	return hex.EncodeToString(b[:])
 }

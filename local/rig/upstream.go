@@ -26,7 +26,7 @@ func firstModel(ctx context.Context, baseURL, key string) string {
 	if err != nil {
 		return ""
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read as far as it is wanted
+	defer resp.Body.Close() // it was read as far as it is wanted
 	var list struct {
 		Data []struct {
 			ID string `json:"id"`

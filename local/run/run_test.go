@@ -26,12 +26,12 @@ func freePort(t *testing.T) string {
 			t.Fatal(err)
 		}
 		port := l.Addr().(*net.TCPAddr).Port
-		l.Close() //nolint:errcheck // a test
+		l.Close() // a test
 		free := port < 65000
 		for p := port; p <= port+2 && free; p++ {
 			l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
 			if free = err == nil; free {
-				l.Close() //nolint:errcheck // a test
+				l.Close() // a test
 			}
 		}
 		if free {
@@ -88,7 +88,7 @@ func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	io.Copy(io.Discard, resp.Body) //nolint:errcheck // a test
-	resp.Body.Close()              //nolint:errcheck // a test
+	resp.Body.Close()              // a test
 
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func processesUnder(t *testing.T, dir string) []string {
 		if err != nil {
 			continue // it has ended
 		}
-		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "environ")) //nolint:errcheck // another user's
+		environ, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "environ")) // another user's
 		if bytes.Contains(cmdline, []byte(dir)) || bytes.Contains(environ, []byte("TMPDIR="+dir)) {
 			found = append(found, string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}
@@ -137,7 +137,7 @@ func TestRun_PortInUseSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // a test
+	defer l.Close() // a test
 	var out, errOut bytes.Buffer
 	err = run(t.Context(), []string{"-once"}, []string{"LLMQ_LOCAL_PORT=" + port, "PATH=" + os.Getenv("PATH")}, &out, &errOut)
 	if err == nil || !strings.Contains(err.Error(), port) || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {

@@ -37,7 +37,7 @@ func firstCall(ctx context.Context, r *rig.Rig, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("first call: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or the read's error is returned
+	defer resp.Body.Close() // it was read to its end, or the read's error is returned
 	reply, err := io.ReadAll(io.LimitReader(resp.Body, 20<<20))
 	if err != nil {
 		return fmt.Errorf("first call: %w", err)

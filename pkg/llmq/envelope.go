@@ -181,8 +181,11 @@ func (w *envelopeJSON) check() (Envelope, error) {
 		field, value string
 		most         int
 	}{
-		{"user", w.User, MaxLabelBytes}, {"session", w.Session, MaxLabelBytes},
-		{"kid", w.KeyID, MaxIDBytes}, {"traceparent", w.Trace, MaxIDBytes}, {"reply_to", w.ReplyTo, MaxIDBytes},
+		{"user", w.User, MaxLabelBytes},
+		{"session", w.Session, MaxLabelBytes},
+		{"kid", w.KeyID, MaxIDBytes},
+		{"traceparent", w.Trace, MaxIDBytes},
+		{"reply_to", w.ReplyTo, MaxIDBytes},
 	} {
 		if len(text.value) > text.most {
 			return bad(text.field, "%s holds at most %d bytes, has %d", text.field, text.most, len(text.value))

@@ -28,7 +28,7 @@ func NewRID(tenant, id string) RID {
 // NewID makes an id for a request whose caller chose none: 128 random bits.
 func NewID() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails: it crashes the process instead
+	rand.Read(b[:]) // crypto/rand.Read never fails: it crashes the process instead
 	return "req_" + encode(b[:])
 }
 
@@ -50,7 +50,7 @@ func CheckID(field, id string) error {
 		return Errorf(CodeInvalidRequest, "%s must have 1 to %d characters, has %d", field, MaxIDBytes, len(id)).At(field)
 	}
 	for i, c := range []byte(id) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._:-", c) >= 0) {
+		if !alphanumeric(c) && strings.IndexByte("._:-", c) < 0 {
 			return Errorf(CodeInvalidRequest, "%s holds an illegal character at position %d; use letters, digits and . _ : -", field, i+1).At(field)
 		}
 	}
@@ -67,4 +67,8 @@ func CheckTenant(t string) error {
 		return Errorf(CodeInvalidRequest, "tenant %q must match [a-z0-9-]{1,48}", Clip(t, 60)).At("tenant")
 	}
 	return nil
+}
+
+func alphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }

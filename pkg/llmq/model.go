@@ -50,7 +50,7 @@ func ParseModelRef(s string) (ModelRef, error) {
 }
 
 func refByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._-:/+", c) >= 0
+	return alphanumeric(c) || strings.IndexByte("._-:/+", c) >= 0
 }
 
 // Target is one place that serves a model.

@@ -56,8 +56,10 @@ func newMessage(m types.Message, mapping Mapping) (message, error) {
 		r.Attributes = map[string]string{}
 	}
 	for name, v := range m.MessageAttributes {
-		r.MessageAttributes[name] = attribute{StringValue: v.StringValue, BinaryValue: v.BinaryValue,
-			StringListValues: []string{}, BinaryListValues: [][]byte{}, DataType: aws.ToString(v.DataType)}
+		r.MessageAttributes[name] = attribute{
+			StringValue: v.StringValue, BinaryValue: v.BinaryValue,
+			StringListValues: []string{}, BinaryListValues: [][]byte{}, DataType: aws.ToString(v.DataType),
+		}
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -29,9 +29,11 @@ func fullMessage() types.Message {
 		MessageId: aws.String("059f36b4-87a3-44ab-83d2-661975830a7d"), ReceiptHandle: aws.String("AQEBwJnKyrHigUMZj6rYigCgxlaS3SLy0a..."),
 		Body: aws.String("<b>café ☕ & \"x\"</b>"), MD5OfBody: aws.String("e4e68fb7bd0e697a0ae8f1bb342846b3"),
 		MD5OfMessageAttributes: aws.String("00484c68e9b0ef6a4e3e2ea5bf26a8b2"),
-		Attributes: map[string]string{"ApproximateReceiveCount": "2", "SentTimestamp": "1545082649183",
+		Attributes: map[string]string{
+			"ApproximateReceiveCount": "2", "SentTimestamp": "1545082649183",
 			"SenderId": "AIDAIENQZJOLO23YVJ4VO", "ApproximateFirstReceiveTimestamp": "1545082649185", "MessageGroupId": "t-1",
-			"AWSTraceHeader": "Root=1-5759e988-bd862e3fe1be46a994272793", "DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:000000000000:src"},
+			"AWSTraceHeader": "Root=1-5759e988-bd862e3fe1be46a994272793", "DeadLetterQueueSourceArn": "arn:aws:sqs:eu-west-1:000000000000:src",
+		},
 		MessageAttributes: map[string]types.MessageAttributeValue{
 			"lane": {DataType: aws.String("String"), StringValue: aws.String("rt")},
 			"n":    {DataType: aws.String("Number"), StringValue: aws.String("7")},

@@ -81,8 +81,10 @@ type bench struct {
 
 func newBench() *bench {
 	b := &bench{
-		mapping: Mapping{Function: "worker", QueueURL: "http://127.0.0.1/q", QueueARN: "arn:aws:sqs:eu-west-1:000000000000:q",
-			Region: "eu-west-1", BatchSize: 10, ReportBatchItemFailures: true},
+		mapping: Mapping{
+			Function: "worker", QueueURL: "http://127.0.0.1/q", QueueARN: "arn:aws:sqs:eu-west-1:000000000000:q",
+			Region: "eu-west-1", BatchSize: 10, ReportBatchItemFailures: true,
+		},
 		tuning: DefaultTuning(),
 		arrive: make(chan []types.Message, 10_000),
 	}

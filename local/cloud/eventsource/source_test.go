@@ -299,8 +299,10 @@ func TestRun_DeleteIsTriedAgain(t *testing.T) {
 			case 2:
 				return &sqs.DeleteMessageBatchOutput{
 					Successful: []types.DeleteMessageBatchResultEntry{{Id: aws.String("0")}},
-					Failed: []types.BatchResultErrorEntry{{Id: aws.String("1"), Code: aws.String("InternalError")},
-						{Id: aws.String("2"), Code: aws.String("ReceiptHandleIsInvalid"), SenderFault: true}},
+					Failed: []types.BatchResultErrorEntry{
+						{Id: aws.String("1"), Code: aws.String("InternalError")},
+						{Id: aws.String("2"), Code: aws.String("ReceiptHandleIsInvalid"), SenderFault: true},
+					},
 				}, nil
 			}
 			return b.remove(in)

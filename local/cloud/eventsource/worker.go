@@ -83,8 +83,8 @@ func (s *Source) work(ctx, work context.Context, messages []message, received ti
 func (s *Source) receive(ctx context.Context, wait time.Duration, n int) ([]message, error) {
 	out, err := s.deps.Queue.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
 		QueueUrl:                    aws.String(s.mapping.QueueURL),
-		MaxNumberOfMessages:         int32(n),                  //nolint:gosec // at most 10
-		WaitTimeSeconds:             int32(wait / time.Second), //nolint:gosec // at most 20
+		MaxNumberOfMessages:         int32(n),                  // at most 10
+		WaitTimeSeconds:             int32(wait / time.Second), // at most 20
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 		MessageAttributeNames:       []string{"All"},
 	})
@@ -111,7 +111,7 @@ func (s *Source) fill(ctx context.Context, messages []message, first time.Time) 
 		size += len(m.record) + 1
 	}
 	for len(messages) < s.mapping.BatchSize && size < maxEventBytes {
-		left := first.Add(s.mapping.Window).Sub(time.Now()).Round(time.Second)
+		left := time.Until(first.Add(s.mapping.Window)).Round(time.Second)
 		if left <= 0 {
 			break
 		}

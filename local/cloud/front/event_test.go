@@ -24,9 +24,13 @@ func TestEvent_Goldens(t *testing.T) {
 		body   string
 		header http.Header
 	}{
-		{"chat", "POST", "/v1/chat/completions", `{"model":"chat-a","messages":[{"role":"user","content":"<b>café ☕</b> & more"}]}`,
-			http.Header{"Authorization": {"Bearer k-test"}, "Content-Type": {"application/json"}, "User-Agent": {"openai-go"},
-				"Accept": {"text/event-stream", "application/json"}, "Connection": {"keep-alive, X-Hop"}, "X-Hop": {"1"}}},
+		{
+			"chat", "POST", "/v1/chat/completions", `{"model":"chat-a","messages":[{"role":"user","content":"<b>café ☕</b> & more"}]}`,
+			http.Header{
+				"Authorization": {"Bearer k-test"}, "Content-Type": {"application/json"}, "User-Agent": {"openai-go"},
+				"Accept": {"text/event-stream", "application/json"}, "Connection": {"keep-alive, X-Hop"}, "X-Hop": {"1"},
+			},
+		},
 		{"converse", "POST", "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.x/converse", "\xff\x00binary", nil},
 		{"get", "GET", "/v1/jobs/a%20b?wait=5&tag=x&tag=y%2Bz+w&empty&bad=%zz", "", http.Header{"X-Forwarded-For": {"203.0.113.9"}}},
 	}

@@ -27,10 +27,12 @@ func TestEnvironment_OnlyWhatLambdaAndTheFunctionSet(t *testing.T) {
 		}
 	}
 	slices.Sort(keys)
-	want := []string{"AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_LAMBDA_FUNCTION_NAME",
+	want := []string{
+		"AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_LAMBDA_FUNCTION_NAME",
 		"AWS_LAMBDA_FUNCTION_VERSION", "AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME",
 		"AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API", "AWS_REGION", "LAMBDA_RUNTIME_DIR", "LAMBDA_TASK_ROOT",
-		"LANG", "LLMQ_CONFIG", "PATH", "TMPDIR", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID"} // the last is set by aws-lambda-go
+		"LANG", "LLMQ_CONFIG", "PATH", "TMPDIR", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID",
+	} // the last is set by aws-lambda-go
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
 	}

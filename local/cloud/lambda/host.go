@@ -178,8 +178,10 @@ func (h *Host) start(ctx context.Context, name string, payload []byte, opts Invo
 		return nil, "", err
 	}
 	if len(payload) > MaxPayload {
-		return nil, "", &Error{Code: CodeTooLarge, Function: name,
-			Reason: fmt.Sprintf("request must be smaller than %d bytes for the InvokeFunction operation", MaxPayload)}
+		return nil, "", &Error{
+			Code: CodeTooLarge, Function: name,
+			Reason: fmt.Sprintf("request must be smaller than %d bytes for the InvokeFunction operation", MaxPayload),
+		}
 	}
 	if len(payload) == 0 {
 		payload = []byte("{}") // what a function gets when it is invoked without a payload
@@ -188,7 +190,7 @@ func (h *Host) start(ctx context.Context, name string, payload []byte, opts Invo
 		return nil, "", &Error{Code: CodeInvalidContent, Function: name, Reason: "could not parse request body into json"}
 	}
 	inv = newInvocation(payload, opts.TraceHeader, limit)
-	if err := f.dispatch(inv); err != nil {
+	if err := f.dispatch(inv); err != nil { //nolint:contextcheck // an instance outlives the invocation that started it
 		return nil, "", err
 	}
 	select {

@@ -53,8 +53,12 @@ func TestInvoke_FailuresOfTheFunction(t *testing.T) {
 		{"panic", map[string]any{"op": "panic", "text": "oops"}, "string", "oops", false},
 		{"exit", map[string]any{"op": "exit", "n": 7}, "Runtime.ExitError", "RequestId: ID Error: Runtime exited with error: exit status 7", false},
 		{"exit 0", map[string]any{"op": "exit"}, "Runtime.ExitError", "RequestId: ID Error: Runtime exited without providing a reason", false},
-		{"reply too large", map[string]any{"op": "big", "n": MaxResponse + 1}, "Function.ResponseSizeTooLarge",
-			"Response payload size exceeded maximum allowed payload size (6291556 bytes).", false},
+		{
+			"reply too large",
+			map[string]any{"op": "big", "n": MaxResponse + 1},
+			"Function.ResponseSizeTooLarge",
+			"Response payload size exceeded maximum allowed payload size (6291556 bytes).", false,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -53,8 +53,10 @@ type instance struct {
 }
 
 func newInstance(f *function) *instance {
-	return &instance{id: randomHex(8), fn: f, work: make(chan *invocation, 1),
-		gone: make(chan struct{}), dead: make(chan struct{}), state: StateStarting}
+	return &instance{
+		id: randomHex(8), fn: f, work: make(chan *invocation, 1),
+		gone: make(chan struct{}), dead: make(chan struct{}), state: StateStarting,
+	}
 }
 
 // launch starts the process with its first invocation waiting. Called once, before anyone else knows the instance.
@@ -106,12 +108,14 @@ func (i *instance) run() exit {
 		return exit{startErr: fmt.Errorf("listen for runtime API: %w", err)}
 	}
 	// No timeouts but for headers: .../next waits for work as long as it takes.
-	srv := &http.Server{Handler: i.guard(ln.Addr().String(), i.routes()), ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog: slog.NewLogLogger(i.log().Handler(), slog.LevelDebug)}
+	srv := &http.Server{
+		Handler: i.guard(ln.Addr().String(), i.routes()), ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: slog.NewLogLogger(i.log().Handler(), slog.LevelDebug),
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(ln) }) // ends with ErrServerClosed
 
-	cmd := exec.Command(i.fn.cfg.Bootstrap) //nolint:gosec,noctx // running this binary is the host's purpose; stop ends it, not a context
+	cmd := exec.Command(i.fn.cfg.Bootstrap) //nolint:noctx // running this binary is the host's purpose; stop ends it, not a context
 	cmd.Dir = i.fn.cfg.Dir
 	logStream := time.Now().UTC().Format("2006/01/02") + "/[$LATEST]" + i.id
 	cmd.Env = environment(i.fn.cfg, h.opts.Region, ln.Addr().String(), logStream, tmp)

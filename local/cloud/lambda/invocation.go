@@ -43,8 +43,10 @@ func newInvocation(payload []byte, trace string, limit int64) *invocation {
 	if trace == "" {
 		trace = newTrace(time.Now())
 	}
-	return &invocation{id: id, trace: trace, payload: payload, limit: limit,
-		head: make(chan beginning, 1), replyReader: r, replyWriter: w}
+	return &invocation{
+		id: id, trace: trace, payload: payload, limit: limit,
+		head: make(chan beginning, 1), replyReader: r, replyWriter: w,
+	}
 }
 
 // end tells the caller how the invocation ended. It is called once, by the instance, after the invocation is no longer its

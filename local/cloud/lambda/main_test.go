@@ -67,8 +67,10 @@ func actAsHost() {
 }
 
 func testConfig() FunctionConfig {
-	return FunctionConfig{Name: "fn", Bootstrap: os.Getenv("LAMBDA_TEST_BOOTSTRAP"), Timeout: 10 * time.Second,
-		MemoryMB: 128, Concurrency: 1}
+	return FunctionConfig{
+		Name: "fn", Bootstrap: os.Getenv("LAMBDA_TEST_BOOTSTRAP"), Timeout: 10 * time.Second,
+		MemoryMB: 128, Concurrency: 1,
+	}
 }
 
 // setup returns a host with the test function, changed by edit.

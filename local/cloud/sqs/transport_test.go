@@ -81,7 +81,7 @@ func TestRebufferTransport_FailsOnABodyItCannotCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := transport.RoundTrip(r); !errors.Is(err, broken) { //nolint:bodyclose // there is none
+	if _, err := transport.RoundTrip(r); !errors.Is(err, broken) { // there is none
 		t.Fatalf("error %v, want the body's", err)
 	}
 }

@@ -122,11 +122,11 @@ func quote(path string) string {
 func freePorts(n int) ([]string, error) {
 	ports := make([]string, 0, n)
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening on loopback does not wait
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close() //nolint:errcheck // nothing was accepted; all stay open till the end, so that they differ
+		defer l.Close() // nothing was accepted; all stay open till the end, so that they differ
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
@@ -139,7 +139,7 @@ func freePorts(n int) ([]string, error) {
 // spawn starts the child and the goroutine that waits for it.
 func spawn(path, dir, conf string, logger *slog.Logger) (*process, error) {
 	p := &process{dir: dir, log: &logTail{logger: logger}, ended: make(chan struct{}), logger: logger}
-	//nolint:gosec,noctx // the path is valkey-server as found on PATH; its life is Close's, not a context's
+	//nolint:noctx // the path is valkey-server as found on PATH; its life is Close's, not a context's
 	cmd := exec.Command(path, "-")
 	cmd.Dir = dir
 	cmd.Env = []string{} // it needs none, and ours may hold secrets

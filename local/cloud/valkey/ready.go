@@ -43,7 +43,7 @@ func (p *process) awaitReady(ctx context.Context, addr, password string, cluster
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	defer c.Close() //nolint:errcheck // its one connection ends with it
+	defer c.Close() // its one connection ends with it
 	info, err := c.Info(ctx, "server").Result()
 	if err != nil {
 		// Whoever took the port between our look and the server's bind refuses the password, and
@@ -113,7 +113,7 @@ func (p *process) explain(doing string, err error) error {
 	if strings.Contains(said, "Address already in use") {
 		err = errors.Join(errPortTaken, err)
 	}
-	return fmt.Errorf("%s: %w (%v); it said: %s", doing, err, p.exit, said)
+	return fmt.Errorf("%s: %w (%w); it said: %s", doing, err, p.exit, said)
 }
 
 // accepts says whether something listens on addr.

@@ -208,7 +208,7 @@ func TestStart_PasswordsDiffer(t *testing.T) {
 func TestStart_SaysWhyTheServerDied(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	fake := "#!/bin/sh\necho 'Fatal: no such thing'\nexit 3\n"
-	if err := os.WriteFile(bin+"/valkey-server", []byte(fake), 0o700); err != nil { //nolint:gosec // it must be executable
+	if err := os.WriteFile(bin+"/valkey-server", []byte(fake), 0o700); err != nil { // it must be executable
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)
@@ -231,7 +231,7 @@ func TestStart_TriesAnotherPort(t *testing.T) {
 	bin := t.TempDir()
 	fake := "#!/bin/sh\nif [ -e " + bin + "/ran ]; then exec " + real + " -; fi\n: > " + bin +
 		"/ran\necho 'Warning: Could not create server TCP listening socket 127.0.0.1:1: bind: Address already in use'\nexit 1\n"
-	if err := os.WriteFile(bin+"/valkey-server", []byte(fake), 0o700); err != nil { //nolint:gosec // it must be executable
+	if err := os.WriteFile(bin+"/valkey-server", []byte(fake), 0o700); err != nil { // it must be executable
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)

@@ -73,23 +73,28 @@ func TestLatency_Distributions(t *testing.T) {
 		least, most     time.Duration
 	}{
 		{
-			"uniform", server.Latency{Distribution: server.Uniform, Min: time.Second, Max: 3 * time.Second},
+			"uniform",
+			server.Latency{Distribution: server.Uniform, Min: time.Second, Max: 3 * time.Second},
 			2 * time.Second, 577 * time.Millisecond, time.Second, 3 * time.Second,
 		},
 		{
-			"normal", server.Latency{Distribution: server.Normal, Mean: 10 * time.Second, Deviation: time.Second},
+			"normal",
+			server.Latency{Distribution: server.Normal, Mean: 10 * time.Second, Deviation: time.Second},
 			10 * time.Second, time.Second, 0, time.Hour,
 		},
 		{
-			"lognormal", server.Latency{Distribution: server.Lognormal, Mean: 2 * time.Second, Deviation: time.Second},
+			"lognormal",
+			server.Latency{Distribution: server.Lognormal, Mean: 2 * time.Second, Deviation: time.Second},
 			2 * time.Second, time.Second, 1, time.Hour,
 		},
 		{
-			"no spread", server.Latency{Distribution: server.Lognormal, Mean: 2 * time.Second},
+			"no spread",
+			server.Latency{Distribution: server.Lognormal, Mean: 2 * time.Second},
 			2 * time.Second, 0, 2*time.Second - time.Microsecond, 2*time.Second + time.Microsecond,
 		},
 		{
-			"cut", server.Latency{Distribution: server.Normal, Mean: time.Second, Deviation: time.Hour, Min: time.Second, Max: time.Second},
+			"cut",
+			server.Latency{Distribution: server.Normal, Mean: time.Second, Deviation: time.Hour, Min: time.Second, Max: time.Second},
 			time.Second, 0, time.Second, time.Second,
 		},
 	} {

@@ -184,7 +184,7 @@ func vector(model string, input []byte, dimensions int) []float32 {
 	_, _ = fmt.Fprintf(hash, "%d:%s:", len(model), model) // a hash never fails
 	_, _ = hash.Write(input)
 	sum := hash.Sum(nil)
-	rng := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:]))) //nolint:gosec // it must repeat
+	rng := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(sum), binary.LittleEndian.Uint64(sum[8:]))) // it must repeat
 	drawn := make([]float64, dimensions)
 	var square float64
 	for i := range drawn {

@@ -67,7 +67,7 @@ func newState(logCalls int) *state {
 }
 
 func newRand(seed uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, stream)) //nolint:gosec // latencies are no secrets, and must repeat
+	return rand.New(rand.NewPCG(seed, stream)) // latencies are no secrets, and must repeat
 }
 
 // begin counts the call, and decides what will happen to it.

@@ -15,7 +15,9 @@ import (
 type Kind string
 
 const (
-	KindAWS   Kind = "aws"
+	// KindAWS is a deployment in an AWS account.
+	KindAWS Kind = "aws"
+	// KindLocal is one machine, with stand-ins for AWS.
 	KindLocal Kind = "local"
 )
 
@@ -98,7 +100,9 @@ func (s Secret) IsZero() bool { return s == Secret{} }
 type ProviderType string
 
 const (
-	ProviderOpenAI  ProviderType = "openai"
+	// ProviderOpenAI speaks OpenAI's API: OpenAI itself, vLLM, Ollama and their like.
+	ProviderOpenAI ProviderType = "openai"
+	// ProviderBedrock speaks Amazon Bedrock's API.
 	ProviderBedrock ProviderType = "bedrock"
 )
 

@@ -97,70 +97,126 @@ func TestFaults_Text(t *testing.T) {
 func TestFaults_Structure(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
-		{"unknown key with a near one", "aws", "door: {wait_secs", "door: {wait_sec", nil,
-			[]string{`aws:7:8: door.wait_sec: no such key; did you mean wait_secs?`}},
-		{"unknown key with none near", "aws", "door: {", "door: {colour: red, ", nil,
-			[]string{`aws:7:8: door.colour: no such key; known here: wait_secs`}},
-		{"unknown section", "aws", "door:", "dor:", nil,
-			[]string{`aws:7:1: dor: no such key; did you mean door?`}},
-		{"unknown key that is no plain text", "aws", "door:", `"a\nb":`, nil,
-			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, keys, providers, models, lanes, timing`}},
-		{"key twice", "aws", "env: dev", "env: dev\nenv: prod", nil,
-			[]string{`aws:3:1: env: is given twice, on line 2 first`}},
-		{"model twice", "aws", "  nova:", "  chat-a:", nil,
-			[]string{`aws:25:3: models.chat-a: is given twice, on line 20 first`}},
-		{"key is a list", "aws", "door: {", "door: {[a]: b, ", nil,
-			[]string{`aws:7:8: door: a name here is no plain text`}},
-		{"anchor", "aws", "queues: {", "queues: &q {", nil,
-			[]string{`aws:4:9: queues: anchors (&) and aliases (*) are refused; write the value out`}},
-		{"alias", "aws", "env: dev\nregion: us-east-1", "env: &e dev\nregion: *e", nil,
+		{
+			"unknown key with a near one", "aws", "door: {wait_secs", "door: {wait_sec", nil,
+			[]string{`aws:7:8: door.wait_sec: no such key; did you mean wait_secs?`},
+		},
+		{
+			"unknown key with none near", "aws", "door: {", "door: {colour: red, ", nil,
+			[]string{`aws:7:8: door.colour: no such key; known here: wait_secs`},
+		},
+		{
+			"unknown section", "aws", "door:", "dor:", nil,
+			[]string{`aws:7:1: dor: no such key; did you mean door?`},
+		},
+		{
+			"unknown key that is no plain text", "aws", "door:", `"a\nb":`, nil,
+			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, keys, providers, models, lanes, timing`},
+		},
+		{
+			"key twice", "aws", "env: dev", "env: dev\nenv: prod", nil,
+			[]string{`aws:3:1: env: is given twice, on line 2 first`},
+		},
+		{
+			"model twice", "aws", "  nova:", "  chat-a:", nil,
+			[]string{`aws:25:3: models.chat-a: is given twice, on line 20 first`},
+		},
+		{
+			"key is a list", "aws", "door: {", "door: {[a]: b, ", nil,
+			[]string{`aws:7:8: door: a name here is no plain text`},
+		},
+		{
+			"anchor", "aws", "queues: {", "queues: &q {", nil,
+			[]string{`aws:4:9: queues: anchors (&) and aliases (*) are refused; write the value out`},
+		},
+		{
+			"alias", "aws", "env: dev\nregion: us-east-1", "env: &e dev\nregion: *e", nil,
 			[]string{
 				`aws:2:6: env: anchors (&) and aliases (*) are refused; write the value out`,
 				`aws:3:9: region: anchors (&) and aliases (*) are refused; write the value out`,
-			}},
-		{"merge", "aws", "door: {", "door: {<<: {a: b}, ", nil,
-			[]string{`aws:7:8: door."<<": no such key; known here: wait_secs`}},
-		{"tag", "aws", "env: dev", "env: !!binary ZGV2", nil,
-			[]string{`aws:2:6: env: tags (!) are refused; write the value alone`}},
-		{"null", "aws", "env: dev", "env:", nil,
-			[]string{`aws:2:5: env: has no value; give one or leave the key out`}},
-		{"section is a number", "aws", "door: {wait_secs: 280}", "door: 280", nil,
-			[]string{`aws:7:7: door: must be settings by name: wait_secs`}},
-		{"providers are a list", "local", "providers:\n", "providers: []\nx:\n", nil,
+			},
+		},
+		{
+			"merge", "aws", "door: {", "door: {<<: {a: b}, ", nil,
+			[]string{`aws:7:8: door."<<": no such key; known here: wait_secs`},
+		},
+		{
+			"tag", "aws", "env: dev", "env: !!binary ZGV2", nil,
+			[]string{`aws:2:6: env: tags (!) are refused; write the value alone`},
+		},
+		{
+			"null", "aws", "env: dev", "env:", nil,
+			[]string{`aws:2:5: env: has no value; give one or leave the key out`},
+		},
+		{
+			"section is a number", "aws", "door: {wait_secs: 280}", "door: 280", nil,
+			[]string{`aws:7:7: door: must be settings by name: wait_secs`},
+		},
+		{
+			"providers are a list", "local", "providers:\n", "providers: []\nx:\n", nil,
 			[]string{
 				`local:9:12: providers: must be entries by name`,
 				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, keys, providers, models, lanes, timing`,
 				`local:16:38: models.any-model.targets[0].provider: no provider is named "fake"; providers: none`,
 				`local:18:38: models.nova.targets[0].provider: no provider is named "bedrock"; providers: none`,
-			}},
-		{"keys are a mapping", "local", "keys:\n  - {", "keys:\n  {", nil,
-			[]string{`local:8:3: keys: must be a list of entries, each a mapping`}},
-		{"an entry is text and is not shown", "local", `{id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}`, "sk-live-123", nil,
-			[]string{`local:8:5: keys[0]: must be settings by name: id, tenant, secret`}},
-		{"a provider is text", "aws", "bedrock: {type: bedrock, region: eu-central-1}", "bedrock: aws", nil,
-			[]string{`aws:17:12: providers.bedrock: must be settings by name: type, base_url, region, api_key, private, allowed_cidrs, connect_timeout_secs, read_timeout_secs`}},
-		{"list is text", "aws", "lanes: [rt, bg, bulk]", "lanes: rt", nil,
-			[]string{`aws:21:12: models.chat-a.lanes: must be a list, such as [a, b]`}},
-		{"list is empty", "aws", "lanes: [rt, bg, bulk]", "lanes: []", nil,
-			[]string{`aws:21:5: models.chat-a.lanes: is empty; name at least one or leave the key out`}},
-		{"word twice", "aws", "lanes: [rt, bg, bulk]", "lanes: [rt, bg, rt]", nil,
-			[]string{`aws:21:21: models.chat-a.lanes[2]: "rt" is named twice`}},
-		{"word is a number", "aws", "allowed_cidrs: [10.0.3.0/24]", "allowed_cidrs: [10]", nil,
-			[]string{`aws:18:98: providers.local-vllm.allowed_cidrs[0]: must be text; put it in quotes: "10"`}},
-		{"unknown word", "aws", "lanes: [rt, bg, bulk]", "lanes: [rt, bg, bulky]", nil,
-			[]string{`aws:21:21: models.chat-a.lanes[2]: must be one of rt, bg, bulk, not "bulky"`}},
-		{"unknown lane", "aws", "lanes:\n  rt:", "lanes:\n  rtt:", nil,
-			[]string{`aws:30:3: lanes.rtt: no such lane; did you mean rt?`}},
-		{"required is missing", "aws", "env: dev\n", "", nil,
-			[]string{`aws: env: is missing: the environment's name`}},
-		{"required in an entry is missing", "aws", "    tenant: team-a\n", "", nil,
-			[]string{`aws:9:5: keys[0].tenant: is missing: whose requests it makes`}},
-		{"no keys", "aws", "keys:\n  - id: team-a\n    tenant: team-a\n    " + awsKey + "\n", "", nil,
-			[]string{`aws: keys: needs at least one entry: who may call; the door has no open mode`}},
-		{"no keys locally", "local", "keys:\n  - {id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}\n", "keys: []\n", nil,
-			[]string{`local:7:1: keys: needs at least one entry: who may call; the door has no open mode`}},
-		{"no targets", "local", "targets: [{name: main, provider: fake}]", "targets: []", nil,
-			[]string{`local:15:5: models.any-model.targets: needs at least one entry: places that serve it, in the order in which they are tried`}},
+			},
+		},
+		{
+			"keys are a mapping", "local", "keys:\n  - {", "keys:\n  {", nil,
+			[]string{`local:8:3: keys: must be a list of entries, each a mapping`},
+		},
+		{
+			"an entry is text and is not shown", "local", `{id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}`, "sk-live-123", nil,
+			[]string{`local:8:5: keys[0]: must be settings by name: id, tenant, secret`},
+		},
+		{
+			"a provider is text", "aws", "bedrock: {type: bedrock, region: eu-central-1}", "bedrock: aws", nil,
+			[]string{`aws:17:12: providers.bedrock: must be settings by name: type, base_url, region, api_key, private, allowed_cidrs, connect_timeout_secs, read_timeout_secs`},
+		},
+		{
+			"list is text", "aws", "lanes: [rt, bg, bulk]", "lanes: rt", nil,
+			[]string{`aws:21:12: models.chat-a.lanes: must be a list, such as [a, b]`},
+		},
+		{
+			"list is empty", "aws", "lanes: [rt, bg, bulk]", "lanes: []", nil,
+			[]string{`aws:21:5: models.chat-a.lanes: is empty; name at least one or leave the key out`},
+		},
+		{
+			"word twice", "aws", "lanes: [rt, bg, bulk]", "lanes: [rt, bg, rt]", nil,
+			[]string{`aws:21:21: models.chat-a.lanes[2]: "rt" is named twice`},
+		},
+		{
+			"word is a number", "aws", "allowed_cidrs: [10.0.3.0/24]", "allowed_cidrs: [10]", nil,
+			[]string{`aws:18:98: providers.local-vllm.allowed_cidrs[0]: must be text; put it in quotes: "10"`},
+		},
+		{
+			"unknown word", "aws", "lanes: [rt, bg, bulk]", "lanes: [rt, bg, bulky]", nil,
+			[]string{`aws:21:21: models.chat-a.lanes[2]: must be one of rt, bg, bulk, not "bulky"`},
+		},
+		{
+			"unknown lane", "aws", "lanes:\n  rt:", "lanes:\n  rtt:", nil,
+			[]string{`aws:30:3: lanes.rtt: no such lane; did you mean rt?`},
+		},
+		{
+			"required is missing", "aws", "env: dev\n", "", nil,
+			[]string{`aws: env: is missing: the environment's name`},
+		},
+		{
+			"required in an entry is missing", "aws", "    tenant: team-a\n", "", nil,
+			[]string{`aws:9:5: keys[0].tenant: is missing: whose requests it makes`},
+		},
+		{
+			"no keys", "aws", "keys:\n  - id: team-a\n    tenant: team-a\n    " + awsKey + "\n", "", nil,
+			[]string{`aws: keys: needs at least one entry: who may call; the door has no open mode`},
+		},
+		{
+			"no keys locally", "local", "keys:\n  - {id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}\n", "keys: []\n", nil,
+			[]string{`local:7:1: keys: needs at least one entry: who may call; the door has no open mode`},
+		},
+		{
+			"no targets", "local", "targets: [{name: main, provider: fake}]", "targets: []", nil,
+			[]string{`local:15:5: models.any-model.targets: needs at least one entry: places that serve it, in the order in which they are tried`},
+		},
 	})
 }
 
@@ -169,41 +225,73 @@ func TestFaults_Values(t *testing.T) {
 	runFaults(t, []faultCase{
 		{"text is a number", "aws", "env: dev", "env: 12", nil, []string{`aws:2:6: env: must be text; put it in quotes: "12"`}},
 		{"text is empty", "aws", "env: dev", `env: ""`, nil, []string{`aws:2:6: env: is empty`}},
-		{"pattern", "aws", "env: dev", "env: Dev_1", nil,
-			[]string{`aws:2:6: env: must match [a-z0-9-]{1,16}, not "Dev_1": it is part of every Valkey key`}},
+		{
+			"pattern", "aws", "env: dev", "env: Dev_1", nil,
+			[]string{`aws:2:6: env: must match [a-z0-9-]{1,16}, not "Dev_1": it is part of every Valkey key`},
+		},
 		{"words", "aws", "kind: aws", "kind: amazon", nil, []string{`aws:1:7: kind: must be one of aws, local, not "amazon"`}},
 		{"number is text", "aws", "wait_secs: 280", `wait_secs: "280"`, nil, []string{`aws:7:19: door.wait_secs: must be seconds, not the text "280"`}},
 		{"seconds with a unit", "aws", "wait_secs: 280", "wait_secs: 280s", nil, []string{`aws:7:19: door.wait_secs: must be seconds, not the text "280s"`}},
-		{"seconds as a power", "aws", "wait_secs: 280", "wait_secs: 1e2", nil,
-			[]string{`aws:7:19: door.wait_secs: must be a number of seconds such as 2 or 0.5, without a unit, not "1e2"`}},
-		{"seconds not finite", "aws", "wait_secs: 280", "wait_secs: .inf", nil,
-			[]string{`aws:7:19: door.wait_secs: must be a number of seconds such as 2 or 0.5, without a unit, not ".inf"`}},
-		{"seconds too many", "aws", "wait_secs: 280", "wait_secs: 291", nil,
-			[]string{`aws:7:19: door.wait_secs: must be 1 to 290, not 291: API Gateway cuts a connection that is silent for 300 s`}},
-		{"seconds beyond a duration", "aws", "wait_secs: 280", "wait_secs: 99999999999999999999", nil,
-			[]string{`aws:7:19: door.wait_secs: must be 1 to 290, not 99999999999999999999: API Gateway cuts a connection that is silent for 300 s`}},
-		{"seconds negative", "aws", "rt_capacity_wait_secs: 30", "rt_capacity_wait_secs: -0.5", nil,
-			[]string{`aws:31:60: timing.rt_capacity_wait_secs: must be 0 to 900, not -0.5: Lambda ends every function after 900 s`}},
-		{"whole seconds", "aws", "function_timeout_secs: 120", "function_timeout_secs: 120.5", nil,
-			[]string{`aws:30:109: lanes.rt.function_timeout_secs: must be a whole number of seconds, in plain digits, not "120.5"`}},
-		{"count with underscores", "aws", "inline_max_bytes: 204800", "inline_max_bytes: 204_800", nil,
-			[]string{`aws:6:29: storage.inline_max_bytes: must be a whole number, in plain digits, not "204_800"`}},
-		{"count that may be octal", "aws", "inline_max_bytes: 204800", "inline_max_bytes: 0204800", nil,
-			[]string{`aws:6:29: storage.inline_max_bytes: must be a whole number, in plain digits, not "0204800"`}},
-		{"inline bytes", "aws", "inline_max_bytes: 204800", "inline_max_bytes: 1048576", nil,
-			[]string{`aws:6:29: storage.inline_max_bytes: must be 1024 to 921600, not 1048576: an SQS message holds 1 MiB, and the envelope around the body needs room`}},
-		{"function timeout", "aws", "function_timeout_secs: 120", "function_timeout_secs: 901", nil,
-			[]string{`aws:30:109: lanes.rt.function_timeout_secs: must be 30 to 900, not 901: Lambda ends every function after 900 s, and under 30 s no attempt is worth beginning`}},
-		{"batch size", "aws", "batch_size: 10", "batch_size: 11", nil,
-			[]string{`aws:30:20: lanes.rt.batch_size: must be 1 to 10, not 11: beyond 10 Lambda wants a batching window, which every message would wait for`}},
-		{"lane concurrency", "aws", "{batch_size: 10, max_concurrency: 20", "{batch_size: 10, max_concurrency: 1", nil,
-			[]string{`aws:30:41: lanes.rt.max_concurrency: must be 2 to 1000, not 1: what an SQS event source takes`}},
-		{"target concurrency", "aws", "wires: [openai], max_concurrency: 20", "wires: [openai], max_concurrency: 0", nil,
-			[]string{`aws:23:97: models.chat-a.targets[0].max_concurrency: must be 1 to 2000, not 0: more than 2000 calls at once is no target but an accident`}},
-		{"true or false as text", "aws", "cluster: true", `cluster: "yes"`, nil,
-			[]string{`aws:5:19: valkey.cluster: must be true or false, not the text "yes"`}},
-		{"true or false in capitals", "aws", "cluster: true", "cluster: TRUE", nil,
-			[]string{`aws:5:19: valkey.cluster: must be true or false, not "TRUE"`}},
+		{
+			"seconds as a power", "aws", "wait_secs: 280", "wait_secs: 1e2", nil,
+			[]string{`aws:7:19: door.wait_secs: must be a number of seconds such as 2 or 0.5, without a unit, not "1e2"`},
+		},
+		{
+			"seconds not finite", "aws", "wait_secs: 280", "wait_secs: .inf", nil,
+			[]string{`aws:7:19: door.wait_secs: must be a number of seconds such as 2 or 0.5, without a unit, not ".inf"`},
+		},
+		{
+			"seconds too many", "aws", "wait_secs: 280", "wait_secs: 291", nil,
+			[]string{`aws:7:19: door.wait_secs: must be 1 to 290, not 291: API Gateway cuts a connection that is silent for 300 s`},
+		},
+		{
+			"seconds beyond a duration", "aws", "wait_secs: 280", "wait_secs: 99999999999999999999", nil,
+			[]string{`aws:7:19: door.wait_secs: must be 1 to 290, not 99999999999999999999: API Gateway cuts a connection that is silent for 300 s`},
+		},
+		{
+			"seconds negative", "aws", "rt_capacity_wait_secs: 30", "rt_capacity_wait_secs: -0.5", nil,
+			[]string{`aws:31:60: timing.rt_capacity_wait_secs: must be 0 to 900, not -0.5: Lambda ends every function after 900 s`},
+		},
+		{
+			"whole seconds", "aws", "function_timeout_secs: 120", "function_timeout_secs: 120.5", nil,
+			[]string{`aws:30:109: lanes.rt.function_timeout_secs: must be a whole number of seconds, in plain digits, not "120.5"`},
+		},
+		{
+			"count with underscores", "aws", "inline_max_bytes: 204800", "inline_max_bytes: 204_800", nil,
+			[]string{`aws:6:29: storage.inline_max_bytes: must be a whole number, in plain digits, not "204_800"`},
+		},
+		{
+			"count that may be octal", "aws", "inline_max_bytes: 204800", "inline_max_bytes: 0204800", nil,
+			[]string{`aws:6:29: storage.inline_max_bytes: must be a whole number, in plain digits, not "0204800"`},
+		},
+		{
+			"inline bytes", "aws", "inline_max_bytes: 204800", "inline_max_bytes: 1048576", nil,
+			[]string{`aws:6:29: storage.inline_max_bytes: must be 1024 to 921600, not 1048576: an SQS message holds 1 MiB, and the envelope around the body needs room`},
+		},
+		{
+			"function timeout", "aws", "function_timeout_secs: 120", "function_timeout_secs: 901", nil,
+			[]string{`aws:30:109: lanes.rt.function_timeout_secs: must be 30 to 900, not 901: Lambda ends every function after 900 s, and under 30 s no attempt is worth beginning`},
+		},
+		{
+			"batch size", "aws", "batch_size: 10", "batch_size: 11", nil,
+			[]string{`aws:30:20: lanes.rt.batch_size: must be 1 to 10, not 11: beyond 10 Lambda wants a batching window, which every message would wait for`},
+		},
+		{
+			"lane concurrency", "aws", "{batch_size: 10, max_concurrency: 20", "{batch_size: 10, max_concurrency: 1", nil,
+			[]string{`aws:30:41: lanes.rt.max_concurrency: must be 2 to 1000, not 1: what an SQS event source takes`},
+		},
+		{
+			"target concurrency", "aws", "wires: [openai], max_concurrency: 20", "wires: [openai], max_concurrency: 0", nil,
+			[]string{`aws:23:97: models.chat-a.targets[0].max_concurrency: must be 1 to 2000, not 0: more than 2000 calls at once is no target but an accident`},
+		},
+		{
+			"true or false as text", "aws", "cluster: true", `cluster: "yes"`, nil,
+			[]string{`aws:5:19: valkey.cluster: must be true or false, not the text "yes"`},
+		},
+		{
+			"true or false in capitals", "aws", "cluster: true", "cluster: TRUE", nil,
+			[]string{`aws:5:19: valkey.cluster: must be true or false, not "TRUE"`},
+		},
 	})
 }
 

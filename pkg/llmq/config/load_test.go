@@ -112,7 +112,9 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 	}
 	s := time.Second
 	want := []any{
-		"eu-west-1", "http://sqs:9324", "valkey:7000", "worker", Secret{Env: "LLMQ_REDIS_PASSWORD"}, true, 750 * time.Millisecond,
+		"eu-west-1", "http://sqs:9324", "valkey:7000", "worker",
+		Secret{Env: "LLMQ_REDIS_PASSWORD"},
+		true, 750 * time.Millisecond,
 		3 * s, "other", "http://s3:9000", 2048,
 		10 * s, 11 * s, 12 * s, 13500 * time.Millisecond,
 		14 * s, 15 * s, 16 * s,

@@ -104,8 +104,9 @@ func (st setting) zeroCounts() bool {
 		return st.def != "false"
 	case formCount, formSecs, formFullSec:
 		return st.low == 0
+	default:
+		return false
 	}
-	return false
 }
 
 func (w writer) collection(b *branch, s scope) *yaml.Node {

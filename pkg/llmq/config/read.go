@@ -19,7 +19,6 @@ const maxFileBytes = 1 << 20
 
 // branch is a place in the tree of keys that the table spells.
 type branch struct {
-	path string
 	kids map[string]*branch
 	keys []string // of kids, in the table's order
 	each *branch  // an entry, where row is a collection

@@ -9,67 +9,122 @@ import (
 func TestFaults_Place(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
-		{"local inside Lambda", "local", "kind: local", "kind: local", []string{"LAMBDA_TASK_ROOT=/var/task"},
-			[]string{`local:1:7: kind: local is refused inside Lambda: it allows plain text and stand-ins for AWS; deploy a kind: aws file`}},
-		{"no addresses inside Lambda", "aws", "kind: aws", "kind: aws", []string{"LAMBDA_TASK_ROOT=/var/task"},
+		{
+			"local inside Lambda", "local", "kind: local", "kind: local",
+			[]string{"LAMBDA_TASK_ROOT=/var/task"},
+			[]string{`local:1:7: kind: local is refused inside Lambda: it allows plain text and stand-ins for AWS; deploy a kind: aws file`},
+		},
+		{
+			"no addresses inside Lambda", "aws", "kind: aws", "kind: aws",
+			[]string{"LAMBDA_TASK_ROOT=/var/task"},
 			[]string{
 				`aws:4:1: queues.url_base: is missing inside Lambda; the deployment sets LLMQ_SQS_URL_BASE`,
 				`aws:5:1: valkey.address: is missing inside Lambda; the deployment sets LLMQ_REDIS_HOST and LLMQ_REDIS_PORT`,
 				`aws:5:1: valkey.cache_name: is missing inside Lambda; the deployment sets LLMQ_REDIS_CACHE_NAME`,
 				`aws:6:1: storage.bucket: is missing inside Lambda; the deployment sets LLMQ_S3_OFFLOAD_BUCKET`,
-			}},
-		{"no TLS on aws", "aws", "cluster: true", "tls: false", nil,
-			[]string{`aws:5:15: valkey.tls: must be true on aws: plain text is for kind: local only`}},
-		{"no TLS on aws by a variable", "aws", "kind: aws", "kind: aws", []string{"LLMQ_REDIS_URL=redis://cache:6379"},
-			[]string{`LLMQ_REDIS_URL: valkey.tls: must be true on aws: plain text is for kind: local only`}},
-		{"admin key on aws", "aws", "kind: aws", "kind: aws\nadmin: {key: {arn: \"arn:aws:secretsmanager:eu-west-1:111122223333:secret:k\"}}", nil,
-			[]string{`aws:2:9: admin.key: is refused on aws: IAM signs operators in, with no key to lose`}},
-		{"plain queue URLs on aws", "aws", "kind: aws", "kind: aws", []string{"LLMQ_SQS_URL_BASE=http://sqs.eu-west-1.amazonaws.com/111122223333"},
-			[]string{`LLMQ_SQS_URL_BASE: queues.url_base: must be https on aws`}},
-		{"password on aws", "aws", "cluster: true", "password: {env: PW}", nil,
-			[]string{`aws:5:10: valkey.password: is refused on aws: IAM signs in, with no password to lose`}},
-		{"queue endpoint on aws", "aws", "prefix: llm-dev", `endpoint_url: "http://127.0.0.1:1"`, nil,
-			[]string{`aws:4:24: queues.endpoint_url: is refused on aws: endpoints of stand-ins are for kind: local only`}},
-		{"store endpoint on aws by a variable", "aws", "kind: aws", "kind: aws", []string{"LLMQ_S3_ENDPOINT_URL=http://127.0.0.1:1"},
-			[]string{`LLMQ_S3_ENDPOINT_URL: storage.endpoint_url: is refused on aws: endpoints of stand-ins are for kind: local only`}},
-		{"endpoint that is no URL", "local", `endpoint_url: "http://127.0.0.1:9324"`, `endpoint_url: "127.0.0.1:9324"`, nil,
-			[]string{`local:4:37: queues.endpoint_url: must be a URL such as https://api.openai.com/v1`}},
-		{"address without a port", "local", `address: "127.0.0.1:6379"`, "address: valkey", nil,
-			[]string{`local:5:19: valkey.address: must be host:port, such as localhost:6379`}},
-		{"address with a port that is none", "local", `address: "127.0.0.1:6379"`, `address: "valkey:70000"`, nil,
-			[]string{`local:5:19: valkey.address: must be host:port, such as localhost:6379`}},
-		{"prefix with .fifo", "aws", "prefix: llm-dev", "prefix: llm.fifo", nil,
-			[]string{`aws:4:18: queues.prefix: must not end so: a released message would block its whole group in a .fifo queue`}},
+			},
+		},
+		{
+			"no TLS on aws", "aws", "cluster: true", "tls: false", nil,
+			[]string{`aws:5:15: valkey.tls: must be true on aws: plain text is for kind: local only`},
+		},
+		{
+			"no TLS on aws by a variable", "aws", "kind: aws", "kind: aws",
+			[]string{"LLMQ_REDIS_URL=redis://cache:6379"},
+			[]string{`LLMQ_REDIS_URL: valkey.tls: must be true on aws: plain text is for kind: local only`},
+		},
+		{
+			"admin key on aws", "aws", "kind: aws", "kind: aws\nadmin: {key: {arn: \"arn:aws:secretsmanager:eu-west-1:111122223333:secret:k\"}}", nil,
+			[]string{`aws:2:9: admin.key: is refused on aws: IAM signs operators in, with no key to lose`},
+		},
+		{
+			"plain queue URLs on aws", "aws", "kind: aws", "kind: aws",
+			[]string{"LLMQ_SQS_URL_BASE=http://sqs.eu-west-1.amazonaws.com/111122223333"},
+			[]string{`LLMQ_SQS_URL_BASE: queues.url_base: must be https on aws`},
+		},
+		{
+			"password on aws", "aws", "cluster: true", "password: {env: PW}", nil,
+			[]string{`aws:5:10: valkey.password: is refused on aws: IAM signs in, with no password to lose`},
+		},
+		{
+			"queue endpoint on aws", "aws", "prefix: llm-dev", `endpoint_url: "http://127.0.0.1:1"`, nil,
+			[]string{`aws:4:24: queues.endpoint_url: is refused on aws: endpoints of stand-ins are for kind: local only`},
+		},
+		{
+			"store endpoint on aws by a variable", "aws", "kind: aws", "kind: aws",
+			[]string{"LLMQ_S3_ENDPOINT_URL=http://127.0.0.1:1"},
+			[]string{`LLMQ_S3_ENDPOINT_URL: storage.endpoint_url: is refused on aws: endpoints of stand-ins are for kind: local only`},
+		},
+		{
+			"endpoint that is no URL", "local", `endpoint_url: "http://127.0.0.1:9324"`, `endpoint_url: "127.0.0.1:9324"`, nil,
+			[]string{`local:4:37: queues.endpoint_url: must be a URL such as https://api.openai.com/v1`},
+		},
+		{
+			"address without a port", "local", `address: "127.0.0.1:6379"`, "address: valkey", nil,
+			[]string{`local:5:19: valkey.address: must be host:port, such as localhost:6379`},
+		},
+		{
+			"address with a port that is none", "local", `address: "127.0.0.1:6379"`, `address: "valkey:70000"`, nil,
+			[]string{`local:5:19: valkey.address: must be host:port, such as localhost:6379`},
+		},
+		{
+			"prefix with .fifo", "aws", "prefix: llm-dev", "prefix: llm.fifo", nil,
+			[]string{`aws:4:18: queues.prefix: must not end so: a released message would block its whole group in a .fifo queue`},
+		},
 	})
 }
 
 func TestFaults_KeysAndSecrets(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
-		{"id twice", "local", "keys:\n", "keys:\n  - {id: dev, tenant: other, secret: {env: OTHER}}\n", nil,
-			[]string{`local:9:10: keys[1].id: "dev" is the id of keys[0] already`}},
-		{"secret twice", "local", "keys:\n", "keys:\n  - {id: other, tenant: other, secret: {env: LLMQ_DEV_KEY}}\n", nil,
-			[]string{`local:9:28: keys[1].secret: is the secret of keys[0] already; a caller would be both`}},
-		{"secret of a caller and the operator", "local", "keys:\n", "admin: {key: {env: LLMQ_DEV_KEY}}\nkeys:\n", nil,
-			[]string{`local:9:28: keys[0].secret: is admin.key too; a caller would be an operator`}},
-		{"secret in the file", "aws", apiKey, "api_key: sk-live-123", nil,
-			[]string{`aws:16:14: providers.openai.api_key: must be a reference, {env: NAME} or {arn: ARN}; a secret itself never stands in the file`}},
-		{"secret as a variable's name", "local", "env: LLMQ_DEV_KEY", "env: sk-live-123", nil,
-			[]string{`local:8:42: keys[0].secret.env: must be the name of a variable, [A-Za-z_][A-Za-z0-9_]{0,127}, not the secret itself`}},
-		{"secret as an ARN", "aws", awsKey, "secret: {arn: sk-live-123}", nil,
-			[]string{`aws:11:19: keys[0].secret.arn: must be the ARN of a Secrets Manager secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME`}},
-		{"secret as a number", "aws", awsKey, "secret: {arn: 123456}", nil,
-			[]string{`aws:11:19: keys[0].secret.arn: must be the name of a variable or an ARN, as text`}},
-		{"unknown part", "aws", awsKey, "secret: {value: sk-live-123}", nil,
-			[]string{`aws:11:14: keys[0].secret.value: no such key; a secret is {env: NAME} or {arn: ARN}`}},
-		{"empty reference", "aws", awsKey, "secret: {}", nil,
-			[]string{`aws:11:5: keys[0].secret: is empty; a secret is {env: NAME} or {arn: ARN}`}},
-		{"both parts", "local", "{env: LLMQ_DEV_KEY}", `{env: LLMQ_DEV_KEY, arn: "arn:aws:x"}`, nil,
-			[]string{`local:8:28: keys[0].secret: has both env and arn; one of them is enough`}},
-		{"variable on aws", "aws", awsKey, "secret: {env: TEAM_A}", nil,
-			[]string{`aws:11:19: keys[0].secret.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`}},
-		{"ARN locally", "local", "{env: LLMQ_DEV_KEY}", `{arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:x"}`, nil,
-			[]string{`local:8:42: keys[0].secret.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`}},
+		{
+			"id twice", "local", "keys:\n", "keys:\n  - {id: dev, tenant: other, secret: {env: OTHER}}\n", nil,
+			[]string{`local:9:10: keys[1].id: "dev" is the id of keys[0] already`},
+		},
+		{
+			"secret twice", "local", "keys:\n", "keys:\n  - {id: other, tenant: other, secret: {env: LLMQ_DEV_KEY}}\n", nil,
+			[]string{`local:9:28: keys[1].secret: is the secret of keys[0] already; a caller would be both`},
+		},
+		{
+			"secret of a caller and the operator", "local", "keys:\n", "admin: {key: {env: LLMQ_DEV_KEY}}\nkeys:\n", nil,
+			[]string{`local:9:28: keys[0].secret: is admin.key too; a caller would be an operator`},
+		},
+		{
+			"secret in the file", "aws", apiKey, "api_key: sk-live-123", nil,
+			[]string{`aws:16:14: providers.openai.api_key: must be a reference, {env: NAME} or {arn: ARN}; a secret itself never stands in the file`},
+		},
+		{
+			"secret as a variable's name", "local", "env: LLMQ_DEV_KEY", "env: sk-live-123", nil,
+			[]string{`local:8:42: keys[0].secret.env: must be the name of a variable, [A-Za-z_][A-Za-z0-9_]{0,127}, not the secret itself`},
+		},
+		{
+			"secret as an ARN", "aws", awsKey, "secret: {arn: sk-live-123}", nil,
+			[]string{`aws:11:19: keys[0].secret.arn: must be the ARN of a Secrets Manager secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME`},
+		},
+		{
+			"secret as a number", "aws", awsKey, "secret: {arn: 123456}", nil,
+			[]string{`aws:11:19: keys[0].secret.arn: must be the name of a variable or an ARN, as text`},
+		},
+		{
+			"unknown part", "aws", awsKey, "secret: {value: sk-live-123}", nil,
+			[]string{`aws:11:14: keys[0].secret.value: no such key; a secret is {env: NAME} or {arn: ARN}`},
+		},
+		{
+			"empty reference", "aws", awsKey, "secret: {}", nil,
+			[]string{`aws:11:5: keys[0].secret: is empty; a secret is {env: NAME} or {arn: ARN}`},
+		},
+		{
+			"both parts", "local", "{env: LLMQ_DEV_KEY}", `{env: LLMQ_DEV_KEY, arn: "arn:aws:x"}`, nil,
+			[]string{`local:8:28: keys[0].secret: has both env and arn; one of them is enough`},
+		},
+		{
+			"variable on aws", "aws", awsKey, "secret: {env: TEAM_A}", nil,
+			[]string{`aws:11:19: keys[0].secret.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
+		},
+		{
+			"ARN locally", "local", "{env: LLMQ_DEV_KEY}", `{arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:x"}`, nil,
+			[]string{`local:8:42: keys[0].secret.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`},
+		},
 	})
 }
 
@@ -106,79 +161,137 @@ func TestFaults_Providers(t *testing.T) {
 		url("dots in the path", "https://api.openai.com/v1/../admin", "must have a plain path, without //, . or .. and escapes"),
 		url("escape in the path", "https://api.openai.com/v1%2Fx", "must have a plain path, without //, . or .. and escapes"),
 		url("loopback by name", "https://localhost/v1", "is this function itself; loopback is for kind: local only"),
-		{"plain http locally", "local", "http://localhost:8090/v1/", "http://fakellm:8090/v1", nil,
+		{
+			"plain http locally", "local", "http://localhost:8090/v1/", "http://fakellm:8090/v1", nil,
 			[]string{
 				`local:10:3: providers.fake.api_key: is missing: type: openai needs it, but for a private provider`,
 				`local:10:34: providers.fake.base_url: must be https; http is for private providers (private: true with allowed_cidrs) or on loopback`,
-			}},
-		{"no base URL", "aws", openaiURL + "\n", "\n", nil,
-			[]string{`aws:13:3: providers.openai.base_url: is missing: type: openai needs it, e.g. https://api.openai.com/v1`}},
-		{"no API key", "aws", apiKey, "", nil,
-			[]string{`aws:13:3: providers.openai.api_key: is missing: type: openai needs it, but for a private provider`}},
-		{"region of openai", "aws", openaiURL, openaiURL + "\n    region: us-east-1", nil,
-			[]string{`aws:16:13: providers.openai.region: is for type: bedrock only`}},
-		{"base URL of bedrock", "aws", "region: eu-central-1}", "base_url: https://x.example.com}", nil,
-			[]string{`aws:17:38: providers.bedrock.base_url: is refused for type: bedrock on aws: endpoints of stand-ins are for kind: local only`}},
-		{"private without CIDRs", "aws", ", allowed_cidrs: [10.0.3.0/24]", "", nil,
-			[]string{`aws:18:3: providers.local-vllm.allowed_cidrs: is missing: a private provider names the only addresses that may be dialled, e.g. [10.0.3.0/24]`}},
-		{"CIDRs without private", "aws", openaiURL, openaiURL + "\n    allowed_cidrs: [10.0.3.0/24]", nil,
-			[]string{`aws:16:5: providers.openai.allowed_cidrs: means nothing without private: true`}},
-		{"address outside the CIDRs", "aws", "10.0.3.7", "10.0.4.7", nil,
-			[]string{`aws:18:40: providers.local-vllm.base_url: has the address 10.0.4.7, which allowed_cidrs leaves out`}},
-		{"CIDR without a length", "aws", "10.0.3.0/24]", "10.0.3.0/24, 10.0.3.7]", nil,
-			[]string{`aws:18:111: providers.local-vllm.allowed_cidrs[1]: must be addresses such as 10.0.3.0/24 or fd00::/8, not "10.0.3.7"`}},
-		{"CIDR with spare bits", "aws", "10.0.3.0/24]", "10.0.3.7/24]", nil,
-			[]string{`aws:18:98: providers.local-vllm.allowed_cidrs[0]: has bits beyond its length; did you mean 10.0.3.0/24?`}},
-		{"CIDR of mapped addresses", "aws", "10.0.3.0/24]", `10.0.3.0/24, "::ffff:0:0/96"]`, nil,
-			[]string{`aws:18:111: providers.local-vllm.allowed_cidrs[1]: must be addresses such as 10.0.3.0/24 or fd00::/8, not "::ffff:0:0/96"`}},
-		{"CIDR of everything", "aws", "10.0.3.0/24]", "0.0.0.0/0]", nil,
-			[]string{`aws:18:98: providers.local-vllm.allowed_cidrs[0]: reaches link-local addresses, where instance credentials are served`}},
-		{"CIDR of loopback on aws", "aws", "10.0.3.0/24]", "10.0.3.0/24, 127.0.0.0/8]", nil,
-			[]string{`aws:18:111: providers.local-vllm.allowed_cidrs[1]: reaches loopback, where Lambda's own interface is`}},
+			},
+		},
+		{
+			"no base URL", "aws", openaiURL + "\n", "\n", nil,
+			[]string{`aws:13:3: providers.openai.base_url: is missing: type: openai needs it, e.g. https://api.openai.com/v1`},
+		},
+		{
+			"no API key", "aws", apiKey, "", nil,
+			[]string{`aws:13:3: providers.openai.api_key: is missing: type: openai needs it, but for a private provider`},
+		},
+		{
+			"region of openai", "aws", openaiURL, openaiURL + "\n    region: us-east-1", nil,
+			[]string{`aws:16:13: providers.openai.region: is for type: bedrock only`},
+		},
+		{
+			"base URL of bedrock", "aws", "region: eu-central-1}", "base_url: https://x.example.com}", nil,
+			[]string{`aws:17:38: providers.bedrock.base_url: is refused for type: bedrock on aws: endpoints of stand-ins are for kind: local only`},
+		},
+		{
+			"private without CIDRs", "aws", ", allowed_cidrs: [10.0.3.0/24]", "", nil,
+			[]string{`aws:18:3: providers.local-vllm.allowed_cidrs: is missing: a private provider names the only addresses that may be dialled, e.g. [10.0.3.0/24]`},
+		},
+		{
+			"CIDRs without private", "aws", openaiURL, openaiURL + "\n    allowed_cidrs: [10.0.3.0/24]", nil,
+			[]string{`aws:16:5: providers.openai.allowed_cidrs: means nothing without private: true`},
+		},
+		{
+			"address outside the CIDRs", "aws", "10.0.3.7", "10.0.4.7", nil,
+			[]string{`aws:18:40: providers.local-vllm.base_url: has the address 10.0.4.7, which allowed_cidrs leaves out`},
+		},
+		{
+			"CIDR without a length", "aws", "10.0.3.0/24]", "10.0.3.0/24, 10.0.3.7]", nil,
+			[]string{`aws:18:111: providers.local-vllm.allowed_cidrs[1]: must be addresses such as 10.0.3.0/24 or fd00::/8, not "10.0.3.7"`},
+		},
+		{
+			"CIDR with spare bits", "aws", "10.0.3.0/24]", "10.0.3.7/24]", nil,
+			[]string{`aws:18:98: providers.local-vllm.allowed_cidrs[0]: has bits beyond its length; did you mean 10.0.3.0/24?`},
+		},
+		{
+			"CIDR of mapped addresses", "aws", "10.0.3.0/24]", `10.0.3.0/24, "::ffff:0:0/96"]`, nil,
+			[]string{`aws:18:111: providers.local-vllm.allowed_cidrs[1]: must be addresses such as 10.0.3.0/24 or fd00::/8, not "::ffff:0:0/96"`},
+		},
+		{
+			"CIDR of everything", "aws", "10.0.3.0/24]", "0.0.0.0/0]", nil,
+			[]string{`aws:18:98: providers.local-vllm.allowed_cidrs[0]: reaches link-local addresses, where instance credentials are served`},
+		},
+		{
+			"CIDR of loopback on aws", "aws", "10.0.3.0/24]", "10.0.3.0/24, 127.0.0.0/8]", nil,
+			[]string{`aws:18:111: providers.local-vllm.allowed_cidrs[1]: reaches loopback, where Lambda's own interface is`},
+		},
 	})
 }
 
 func TestFaults_Models(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
-		{"unknown provider", "aws", "provider: openai", "provider: opnai", nil,
-			[]string{`aws:23:32: models.chat-a.targets[0].provider: no provider is named "opnai"; did you mean openai?`}},
-		{"wire of another type", "aws", "wires: [openai]", "wires: [openai, converse]", nil,
-			[]string{`aws:23:79: models.chat-a.targets[0].wires[1]: provider openai is of type openai, which can't speak converse; it speaks openai`}},
-		{"no model id", "aws", ", model_id: Qwen/Qwen3-8B", "", nil,
-			[]string{`aws:24:9: models.chat-a.targets[1].model_id: is missing: the provider's own name of the model; only a model with any: true passes the caller's on`}},
-		{"model id with a space", "aws", "model_id: Qwen/Qwen3-8B", "model_id: Qwen 3", nil,
-			[]string{`aws:24:53: models.chat-a.targets[1].model_id: must match [A-Za-z0-9._:/+-]{1,512}, not "Qwen 3"`}},
-		{"target twice", "aws", "name: own", "name: main", nil,
-			[]string{`aws:24:16: models.chat-a.targets[1].name: "main" is the name of targets[0] already`}},
-		{"lane that every model has", "aws", "lanes: [rt, bg, bulk]", "lanes: [rt, bulk]", nil,
-			[]string{`aws:21:5: models.chat-a.lanes: must hold rt and bg; only bulk can be left out, and then uses the queue of bg`}},
-		{"any on aws", "aws", "lanes: [rt, bg, bulk]", "any: true", nil,
-			[]string{`aws:21:10: models.chat-a.any: is refused on aws: each model that can be called is named`}},
-		{"any twice", "local", "  nova:\n", "  nova:\n    any: true\n", nil,
-			[]string{`local:17:10: models.nova.any: is true for models.any-model already; one model takes all other names`}},
-		{"queues that collide", "aws", "  nova:", "  chat-a-rt:", nil,
-			[]string{`aws:25:3: models.chat-a-rt: its queue llm-dev-chat-a-rt is one of models.chat-a too; rename one of them`}},
-		{"queue that is another's dead-letter queue", "aws", "  nova:", "  chat-a-dlq:", nil,
-			[]string{`aws:25:3: models.chat-a-dlq: its queue llm-dev-chat-a-dlq is one of models.chat-a too; rename one of them`}},
-		{"alias", "aws", "  nova:", "  Nova 1:", nil,
-			[]string{`aws:25:3: models."Nova 1": the name must match [a-z0-9][a-z0-9-]{0,39}, not "Nova 1": it is part of queue names, which SQS bounds at 80 characters, -bulk-dlq among them`}},
-		{"alias with .fifo", "aws", "  nova:", "  nova.fifo:", nil,
-			[]string{`aws:25:3: models.nova.fifo: the name must not end so: a released message would block its whole group in a .fifo queue`}},
+		{
+			"unknown provider", "aws", "provider: openai", "provider: opnai", nil,
+			[]string{`aws:23:32: models.chat-a.targets[0].provider: no provider is named "opnai"; did you mean openai?`},
+		},
+		{
+			"wire of another type", "aws", "wires: [openai]", "wires: [openai, converse]", nil,
+			[]string{`aws:23:79: models.chat-a.targets[0].wires[1]: provider openai is of type openai, which can't speak converse; it speaks openai`},
+		},
+		{
+			"no model id", "aws", ", model_id: Qwen/Qwen3-8B", "", nil,
+			[]string{`aws:24:9: models.chat-a.targets[1].model_id: is missing: the provider's own name of the model; only a model with any: true passes the caller's on`},
+		},
+		{
+			"model id with a space", "aws", "model_id: Qwen/Qwen3-8B", "model_id: Qwen 3", nil,
+			[]string{`aws:24:53: models.chat-a.targets[1].model_id: must match [A-Za-z0-9._:/+-]{1,512}, not "Qwen 3"`},
+		},
+		{
+			"target twice", "aws", "name: own", "name: main", nil,
+			[]string{`aws:24:16: models.chat-a.targets[1].name: "main" is the name of targets[0] already`},
+		},
+		{
+			"lane that every model has", "aws", "lanes: [rt, bg, bulk]", "lanes: [rt, bulk]", nil,
+			[]string{`aws:21:5: models.chat-a.lanes: must hold rt and bg; only bulk can be left out, and then uses the queue of bg`},
+		},
+		{
+			"any on aws", "aws", "lanes: [rt, bg, bulk]", "any: true", nil,
+			[]string{`aws:21:10: models.chat-a.any: is refused on aws: each model that can be called is named`},
+		},
+		{
+			"any twice", "local", "  nova:\n", "  nova:\n    any: true\n", nil,
+			[]string{`local:17:10: models.nova.any: is true for models.any-model already; one model takes all other names`},
+		},
+		{
+			"queues that collide", "aws", "  nova:", "  chat-a-rt:", nil,
+			[]string{`aws:25:3: models.chat-a-rt: its queue llm-dev-chat-a-rt is one of models.chat-a too; rename one of them`},
+		},
+		{
+			"queue that is another's dead-letter queue", "aws", "  nova:", "  chat-a-dlq:", nil,
+			[]string{`aws:25:3: models.chat-a-dlq: its queue llm-dev-chat-a-dlq is one of models.chat-a too; rename one of them`},
+		},
+		{
+			"alias", "aws", "  nova:", "  Nova 1:", nil,
+			[]string{`aws:25:3: models."Nova 1": the name must match [a-z0-9][a-z0-9-]{0,39}, not "Nova 1": it is part of queue names, which SQS bounds at 80 characters, -bulk-dlq among them`},
+		},
+		{
+			"alias with .fifo", "aws", "  nova:", "  nova.fifo:", nil,
+			[]string{`aws:25:3: models.nova.fifo: the name must not end so: a released message would block its whole group in a .fifo queue`},
+		},
 	})
 }
 
 func TestFaults_LanesAndTiming(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
-		{"maximum below the default", "aws", "max_timeout_secs: 300", "max_timeout_secs: 89.5", nil,
-			[]string{`aws:30:81: lanes.rt.max_timeout_secs: must be at least timeout_secs, 90: a request that names no deadline gets that one`}},
-		{"wait as long as the function", "aws", "rt_capacity_wait_secs: 30", "rt_capacity_wait_secs: 120", nil,
-			[]string{`aws:31:60: timing.rt_capacity_wait_secs: must be less than lanes.rt.function_timeout_secs, 120: a function that waits to its end can serve nothing`}},
-		{"function as short as the default wait", "local", "timing: {rt_capacity_wait_secs: 0}", "lanes: {rt: {function_timeout_secs: 30}}", nil,
-			[]string{`local:18:37: lanes.rt.function_timeout_secs: must be more than timing.rt_capacity_wait_secs, 30: a function that waits to its end can serve nothing`}},
-		{"attempt longer than every function", "aws", "lanes:\n  rt:", "lanes:\n  bg: {function_timeout_secs: 60}\n  bulk: {function_timeout_secs: 60}\n  rt:", nil,
-			[]string{`aws:33:32: timing.attempt_timeout_secs: must be at most the longest function_timeout_secs, 120: no attempt outlives its function`}},
+		{
+			"maximum below the default", "aws", "max_timeout_secs: 300", "max_timeout_secs: 89.5", nil,
+			[]string{`aws:30:81: lanes.rt.max_timeout_secs: must be at least timeout_secs, 90: a request that names no deadline gets that one`},
+		},
+		{
+			"wait as long as the function", "aws", "rt_capacity_wait_secs: 30", "rt_capacity_wait_secs: 120", nil,
+			[]string{`aws:31:60: timing.rt_capacity_wait_secs: must be less than lanes.rt.function_timeout_secs, 120: a function that waits to its end can serve nothing`},
+		},
+		{
+			"function as short as the default wait", "local", "timing: {rt_capacity_wait_secs: 0}", "lanes: {rt: {function_timeout_secs: 30}}", nil,
+			[]string{`local:18:37: lanes.rt.function_timeout_secs: must be more than timing.rt_capacity_wait_secs, 30: a function that waits to its end can serve nothing`},
+		},
+		{
+			"attempt longer than every function", "aws", "lanes:\n  rt:", "lanes:\n  bg: {function_timeout_secs: 60}\n  bulk: {function_timeout_secs: 60}\n  rt:", nil,
+			[]string{`aws:33:32: timing.attempt_timeout_secs: must be at most the longest function_timeout_secs, 120: no attempt outlives its function`},
+		},
 	})
 }
 

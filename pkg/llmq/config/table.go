@@ -85,56 +85,96 @@ func settings() []setting {
 // deployment is where an environment lives and who may call it.
 func deployment() []setting {
 	return []setting{
-		{path: "kind", words: []string{"aws", "local"}, required: true,
+		{
+			path: "kind", words: []string{"aws", "local"}, required: true,
 			why: "endpoints of stand-ins, plain text and secrets from variables are legal in local only",
-			doc: "where the environment lives", at: func(s *scope) any { return &s.cfg.Kind }},
-		{path: "env", pattern: envPattern, why: whyKeys, required: true,
-			doc: "the environment's name", at: func(s *scope) any { return &s.cfg.Env }},
-		{path: "region", env: "LLMQ_AWS_REGION", pattern: regionPattern, defNote: "the AWS credential chain's",
-			doc: "AWS region", at: func(s *scope) any { return &s.cfg.Region }},
+			doc: "where the environment lives", at: func(s *scope) any { return &s.cfg.Kind },
+		},
+		{
+			path: "env", pattern: envPattern, why: whyKeys, required: true,
+			doc: "the environment's name", at: func(s *scope) any { return &s.cfg.Env },
+		},
+		{
+			path: "region", env: "LLMQ_AWS_REGION", pattern: regionPattern, defNote: "the AWS credential chain's",
+			doc: "AWS region", at: func(s *scope) any { return &s.cfg.Region },
+		},
 
-		{path: "queues.prefix", def: "llm", pattern: prefixPattern, why: whyQueue,
-			doc: "what every queue's name begins with", at: func(s *scope) any { return &s.cfg.Queues.Prefix }},
-		{path: "queues.endpoint_url", env: "LLMQ_SQS_ENDPOINT_URL", defNote: "AWS",
-			doc: "URL of an SQS server; local only", at: func(s *scope) any { return &s.cfg.Queues.Endpoint }},
-		{path: "queues.url_base", env: "LLMQ_SQS_URL_BASE", defNote: "aws: set by the deployment",
-			doc: "what queue names are joined to for their URLs, such as https://sqs.eu-west-1.amazonaws.com/111122223333", at: func(s *scope) any { return &s.cfg.Queues.URLBase }},
+		{
+			path: "queues.prefix", def: "llm", pattern: prefixPattern, why: whyQueue,
+			doc: "what every queue's name begins with", at: func(s *scope) any { return &s.cfg.Queues.Prefix },
+		},
+		{
+			path: "queues.endpoint_url", env: "LLMQ_SQS_ENDPOINT_URL", defNote: "AWS",
+			doc: "URL of an SQS server; local only", at: func(s *scope) any { return &s.cfg.Queues.Endpoint },
+		},
+		{
+			path: "queues.url_base", env: "LLMQ_SQS_URL_BASE", defNote: "aws: set by the deployment",
+			doc: "what queue names are joined to for their URLs, such as https://sqs.eu-west-1.amazonaws.com/111122223333", at: func(s *scope) any { return &s.cfg.Queues.URLBase },
+		},
 
-		{path: "valkey.address", defNote: "local: localhost:6379; aws: set by the deployment",
-			doc: "host:port of the state store; see LLMQ_REDIS_URL, LLMQ_REDIS_HOST and LLMQ_REDIS_PORT", at: func(s *scope) any { return &s.cfg.Valkey.Address }},
-		{path: "valkey.cluster", form: formBool, def: "true",
-			doc: "cluster mode, as ElastiCache Serverless has it", at: func(s *scope) any { return &s.cfg.Valkey.Cluster }},
-		{path: "valkey.tls", env: "LLMQ_REDIS_SSL", form: formBool, def: "true",
-			doc: "TLS; false is local only", at: func(s *scope) any { return &s.cfg.Valkey.TLS }},
-		{path: "valkey.username", env: "LLMQ_REDIS_USERNAME", pattern: usernamePattern, defNote: "the default user",
-			doc: "who signs in", at: func(s *scope) any { return &s.cfg.Valkey.Username }},
-		{path: "valkey.password", form: formSecret,
-			doc: "local only, for on AWS IAM signs in; see LLMQ_REDIS_PASSWORD", at: func(s *scope) any { return &s.cfg.Valkey.Password }},
-		{path: "valkey.network", def: "public", words: []string{"public", "vpc"},
-			doc: "aws: how the store is reached; read at deployment", at: func(s *scope) any { return &s.cfg.Valkey.Network }},
-		{path: "valkey.cache_name", env: "LLMQ_REDIS_CACHE_NAME", pattern: cachePattern, defNote: "aws: set by the deployment",
-			doc: "name of the ElastiCache cache, which IAM signs in to", at: func(s *scope) any { return &s.cfg.Valkey.CacheName }},
-		{path: "valkey.command_timeout_secs", env: "LLMQ_REDIS_SOCKET_TIMEOUT_SECS", form: formSecs, def: "0.5", low: 0.05, high: 10,
+		{
+			path: "valkey.address", defNote: "local: localhost:6379; aws: set by the deployment",
+			doc: "host:port of the state store; see LLMQ_REDIS_URL, LLMQ_REDIS_HOST and LLMQ_REDIS_PORT", at: func(s *scope) any { return &s.cfg.Valkey.Address },
+		},
+		{
+			path: "valkey.cluster", form: formBool, def: "true",
+			doc: "cluster mode, as ElastiCache Serverless has it", at: func(s *scope) any { return &s.cfg.Valkey.Cluster },
+		},
+		{
+			path: "valkey.tls", env: "LLMQ_REDIS_SSL", form: formBool, def: "true",
+			doc: "TLS; false is local only", at: func(s *scope) any { return &s.cfg.Valkey.TLS },
+		},
+		{
+			path: "valkey.username", env: "LLMQ_REDIS_USERNAME", pattern: usernamePattern, defNote: "the default user",
+			doc: "who signs in", at: func(s *scope) any { return &s.cfg.Valkey.Username },
+		},
+		{
+			path: "valkey.password", form: formSecret,
+			doc: "local only, for on AWS IAM signs in; see LLMQ_REDIS_PASSWORD", at: func(s *scope) any { return &s.cfg.Valkey.Password },
+		},
+		{
+			path: "valkey.network", def: "public", words: []string{"public", "vpc"},
+			doc: "aws: how the store is reached; read at deployment", at: func(s *scope) any { return &s.cfg.Valkey.Network },
+		},
+		{
+			path: "valkey.cache_name", env: "LLMQ_REDIS_CACHE_NAME", pattern: cachePattern, defNote: "aws: set by the deployment",
+			doc: "name of the ElastiCache cache, which IAM signs in to", at: func(s *scope) any { return &s.cfg.Valkey.CacheName },
+		},
+		{
+			path: "valkey.command_timeout_secs", env: "LLMQ_REDIS_SOCKET_TIMEOUT_SECS", form: formSecs, def: "0.5", low: 0.05, high: 10,
 			why: "a store that is down must be noticed before its callers give up",
-			doc: "one command", at: func(s *scope) any { return &s.cfg.Valkey.CommandTimeout }},
-		{path: "valkey.dial_timeout_secs", env: "LLMQ_REDIS_CONNECT_TIMEOUT_SECS", form: formSecs, def: "2", low: 0.05, high: 10,
+			doc: "one command", at: func(s *scope) any { return &s.cfg.Valkey.CommandTimeout },
+		},
+		{
+			path: "valkey.dial_timeout_secs", env: "LLMQ_REDIS_CONNECT_TIMEOUT_SECS", form: formSecs, def: "2", low: 0.05, high: 10,
 			why: "a store that is down must be noticed before its callers give up",
-			doc: "one connection, TLS and sign-in included", at: func(s *scope) any { return &s.cfg.Valkey.DialTimeout }},
+			doc: "one connection, TLS and sign-in included", at: func(s *scope) any { return &s.cfg.Valkey.DialTimeout },
+		},
 
-		{path: "storage.bucket", env: "LLMQ_S3_OFFLOAD_BUCKET", pattern: bucketPattern, defNote: "local: none; aws: set by the deployment",
-			doc: "S3 bucket of large bodies", at: func(s *scope) any { return &s.cfg.Storage.Bucket }},
-		{path: "storage.endpoint_url", env: "LLMQ_S3_ENDPOINT_URL", defNote: "AWS",
-			doc: "URL of an S3 server; local only", at: func(s *scope) any { return &s.cfg.Storage.Endpoint }},
-		{path: "storage.inline_max_bytes", env: "LLMQ_INLINE_MAX_BYTES", form: formCount, def: "204800", low: 1024, high: 921600,
+		{
+			path: "storage.bucket", env: "LLMQ_S3_OFFLOAD_BUCKET", pattern: bucketPattern, defNote: "local: none; aws: set by the deployment",
+			doc: "S3 bucket of large bodies", at: func(s *scope) any { return &s.cfg.Storage.Bucket },
+		},
+		{
+			path: "storage.endpoint_url", env: "LLMQ_S3_ENDPOINT_URL", defNote: "AWS",
+			doc: "URL of an S3 server; local only", at: func(s *scope) any { return &s.cfg.Storage.Endpoint },
+		},
+		{
+			path: "storage.inline_max_bytes", env: "LLMQ_INLINE_MAX_BYTES", form: formCount, def: "204800", low: 1024, high: 921600,
 			why: "an SQS message holds 1 MiB, and the envelope around the body needs room",
-			doc: "larger bodies go to the bucket", at: func(s *scope) any { return &s.cfg.Storage.InlineMaxBytes }},
+			doc: "larger bodies go to the bucket", at: func(s *scope) any { return &s.cfg.Storage.InlineMaxBytes },
+		},
 
-		{path: "door.wait_secs", env: "LLMQ_DOOR_WAIT_SECS", form: formSecs, def: "280", low: 1, high: 290,
+		{
+			path: "door.wait_secs", env: "LLMQ_DOOR_WAIT_SECS", form: formSecs, def: "280", low: 1, high: 290,
 			why: "API Gateway cuts a connection that is silent for 300 s",
-			doc: "longest wait for a reply before 504", at: func(s *scope) any { return &s.cfg.Door.Wait }},
+			doc: "longest wait for a reply before 504", at: func(s *scope) any { return &s.cfg.Door.Wait },
+		},
 
-		{path: "admin.key", form: formSecret,
-			doc: "key of the admin API; local only, for on AWS IAM signs in", at: func(s *scope) any { return &s.cfg.Admin.Key }},
+		{
+			path: "admin.key", form: formSecret,
+			doc: "key of the admin API; local only, for on AWS IAM signs in", at: func(s *scope) any { return &s.cfg.Admin.Key },
+		},
 
 		{path: "keys[]", form: formItems, required: true, doc: "who may call; the door has no open mode", open: openKey},
 		{path: "keys[].id", pattern: keyPattern, required: true, doc: "public name, may be logged", at: func(s *scope) any { return &s.key.ID }},
@@ -147,40 +187,66 @@ func deployment() []setting {
 func models() []setting {
 	return []setting{
 		{path: "providers.*", form: formMap, pattern: shortPattern, required: true, doc: "endpoints that serve models", open: openProvider},
-		{path: "providers.*.type", words: []string{"openai", "bedrock"}, required: true,
-			doc: "the dialect of its API", at: func(s *scope) any { return &s.provider.Type }},
-		{path: "providers.*.base_url", defNote: "bedrock: AWS",
+		{
+			path: "providers.*.type", words: []string{"openai", "bedrock"}, required: true,
+			doc: "the dialect of its API", at: func(s *scope) any { return &s.provider.Type },
+		},
+		{
+			path: "providers.*.base_url", defNote: "bedrock: AWS",
 			doc: "openai: required. bedrock: local only. https, a host name, no query; http and addresses for private ones and, locally, loopback",
-			at:  func(s *scope) any { return &s.provider.BaseURL }},
-		{path: "providers.*.region", pattern: regionPattern, defNote: "bedrock: `region`",
-			doc: "bedrock only: the region to call", at: func(s *scope) any { return &s.provider.Region }},
-		{path: "providers.*.api_key", form: formSecret, defNote: "bedrock: signed with the function's role",
-			doc: "openai: required unless private", at: func(s *scope) any { return &s.provider.APIKey }},
-		{path: "providers.*.private", form: formBool, def: "false",
+			at:  func(s *scope) any { return &s.provider.BaseURL },
+		},
+		{
+			path: "providers.*.region", pattern: regionPattern, defNote: "bedrock: `region`",
+			doc: "bedrock only: the region to call", at: func(s *scope) any { return &s.provider.Region },
+		},
+		{
+			path: "providers.*.api_key", form: formSecret, defNote: "bedrock: signed with the function's role",
+			doc: "openai: required unless private", at: func(s *scope) any { return &s.provider.APIKey },
+		},
+		{
+			path: "providers.*.private", form: formBool, def: "false",
 			doc: "it lies in allowed_cidrs: http and addresses are legal. A loopback base_url makes a local provider private",
-			at:  func(s *scope) any { return &s.provider.Private }},
-		{path: "providers.*.allowed_cidrs", form: formList,
-			doc: "with private: the only addresses that are dialled", at: func(s *scope) any { return &s.provider.AllowedCIDRs }},
-		{path: "providers.*.connect_timeout_secs", env: "LLMQ_PROVIDER_CONNECT_TIMEOUT_SECS", form: formSecs, def: "10", low: 0.1, high: 60,
+			at:  func(s *scope) any { return &s.provider.Private },
+		},
+		{
+			path: "providers.*.allowed_cidrs", form: formList,
+			doc: "with private: the only addresses that are dialled", at: func(s *scope) any { return &s.provider.AllowedCIDRs },
+		},
+		{
+			path: "providers.*.connect_timeout_secs", env: "LLMQ_PROVIDER_CONNECT_TIMEOUT_SECS", form: formSecs, def: "10", low: 0.1, high: 60,
 			why: "a provider that takes longer to answer a dial is down",
-			doc: "one connection, TLS included", at: func(s *scope) any { return &s.provider.ConnectTimeout }},
-		{path: "providers.*.read_timeout_secs", env: "LLMQ_PROVIDER_READ_TIMEOUT_SECS", form: formSecs, def: "300", low: 1, high: 900, why: whyLambda,
-			doc: "wait for the reply's first byte", at: func(s *scope) any { return &s.provider.ReadTimeout }},
+			doc: "one connection, TLS included", at: func(s *scope) any { return &s.provider.ConnectTimeout },
+		},
+		{
+			path: "providers.*.read_timeout_secs", env: "LLMQ_PROVIDER_READ_TIMEOUT_SECS", form: formSecs, def: "300", low: 1, high: 900, why: whyLambda,
+			doc: "wait for the reply's first byte", at: func(s *scope) any { return &s.provider.ReadTimeout },
+		},
 
 		{path: "models.*", form: formMap, pattern: aliasPattern, why: whyQueue, required: true, doc: "models by the alias that callers use", open: openModel},
-		{path: "models.*.lanes", form: formList, def: "rt, bg, bulk", words: laneNames(),
-			doc: "lanes with a queue of their own; rt and bg always", at: func(s *scope) any { return &s.model.Lanes }},
-		{path: "models.*.any", form: formBool, def: "false",
-			doc: "local only, one model: takes every name that no other model has", at: func(s *scope) any { return &s.model.Any }},
+		{
+			path: "models.*.lanes", form: formList, def: "rt, bg, bulk", words: laneNames(),
+			doc: "lanes with a queue of their own; rt and bg always", at: func(s *scope) any { return &s.model.Lanes },
+		},
+		{
+			path: "models.*.any", form: formBool, def: "false",
+			doc: "local only, one model: takes every name that no other model has", at: func(s *scope) any { return &s.model.Any },
+		},
 		{path: "models.*.targets[]", form: formItems, required: true, doc: "places that serve it, in the order in which they are tried", open: openTarget},
 		{path: "models.*.targets[].name", pattern: shortPattern, required: true, doc: "callers may pin it: alias@name", at: func(s *scope) any { return &s.target.Name }},
 		{path: "models.*.targets[].provider", required: true, doc: "name of a provider", at: func(s *scope) any { return &s.target.Provider }},
-		{path: "models.*.targets[].model_id", pattern: modelIDPattern, defNote: "with any: the caller's",
-			doc: "the provider's own name of the model; required without any", at: func(s *scope) any { return &s.target.ModelID }},
-		{path: "models.*.targets[].wires", form: formList, words: wireNames(), defNote: "all that its provider speaks",
-			doc: "dialects it is called in; bodies are never translated", at: func(s *scope) any { return &s.target.Wires }},
-		{path: "models.*.targets[].max_concurrency", form: formCount, def: "20", low: 1, high: 2000, why: "more than 2000 calls at once is no target but an accident",
-			doc: "calls in flight over all workers; see LLMQ_AC_MAX_BY_MODEL", at: func(s *scope) any { return &s.target.MaxConcurrency }},
+		{
+			path: "models.*.targets[].model_id", pattern: modelIDPattern, defNote: "with any: the caller's",
+			doc: "the provider's own name of the model; required without any", at: func(s *scope) any { return &s.target.ModelID },
+		},
+		{
+			path: "models.*.targets[].wires", form: formList, words: wireNames(), defNote: "all that its provider speaks",
+			doc: "dialects it is called in; bodies are never translated", at: func(s *scope) any { return &s.target.Wires },
+		},
+		{
+			path: "models.*.targets[].max_concurrency", form: formCount, def: "20", low: 1, high: 2000, why: "more than 2000 calls at once is no target but an accident",
+			doc: "calls in flight over all workers; see LLMQ_AC_MAX_BY_MODEL", at: func(s *scope) any { return &s.target.MaxConcurrency },
+		},
 	}
 }
 
@@ -188,27 +254,45 @@ func models() []setting {
 func running() []setting {
 	return []setting{
 		{path: "lanes.*", form: formMap, words: laneNames(), doc: "how a lane's workers run"},
-		{path: "lanes.*.function_timeout_secs", form: formFullSec, low: 30, high: 900, why: whyLambda + ", and under 30 s no attempt is worth beginning",
+		{
+			path: "lanes.*.function_timeout_secs", form: formFullSec, low: 30, high: 900, why: whyLambda + ", and under 30 s no attempt is worth beginning",
 			laneDef: map[llmq.Lane]string{llmq.LaneRT: "120", llmq.LaneBG: "330", llmq.LaneBulk: "900"},
-			doc:     "one invocation of the worker, and its queues' visibility", at: func(s *scope) any { return &s.lane.FunctionTimeout }},
-		{path: "lanes.*.timeout_secs", env: "LLMQ_TIMEOUT_*_SECS", form: formSecs, low: 1, high: 43200, why: whyMessage,
+			doc:     "one invocation of the worker, and its queues' visibility", at: func(s *scope) any { return &s.lane.FunctionTimeout },
+		},
+		{
+			path: "lanes.*.timeout_secs", env: "LLMQ_TIMEOUT_*_SECS", form: formSecs, low: 1, high: 43200, why: whyMessage,
 			laneDef: secondsByLane(llmq.Lane.DefaultTimeout),
-			doc:     "a request's deadline when it names none", at: func(s *scope) any { return &s.lane.Timeout }},
-		{path: "lanes.*.max_timeout_secs", form: formSecs, low: 1, high: 43200, why: whyMessage,
+			doc:     "a request's deadline when it names none", at: func(s *scope) any { return &s.lane.Timeout },
+		},
+		{
+			path: "lanes.*.max_timeout_secs", form: formSecs, low: 1, high: 43200, why: whyMessage,
 			laneDef: secondsByLane(llmq.Lane.MaxTimeout),
-			doc:     "the longest deadline that a caller may ask for", at: func(s *scope) any { return &s.lane.MaxTimeout }},
-		{path: "lanes.*.batch_size", form: formCount, def: "10", low: 1, high: 10, why: "beyond 10 Lambda wants a batching window, which every message would wait for",
-			doc: "messages that an invocation gets at most", at: func(s *scope) any { return &s.lane.BatchSize }},
-		{path: "lanes.*.max_concurrency", form: formCount, def: "10", low: 2, high: 1000, why: "what an SQS event source takes",
-			doc: "invocations at once per queue", at: func(s *scope) any { return &s.lane.MaxConcurrency }},
-		{path: "lanes.*.memory_mb", form: formCount, def: "256", low: 128, high: 10240, why: "what Lambda offers",
-			doc: "memory of the worker", at: func(s *scope) any { return &s.lane.MemoryMB }},
+			doc:     "the longest deadline that a caller may ask for", at: func(s *scope) any { return &s.lane.MaxTimeout },
+		},
+		{
+			path: "lanes.*.batch_size", form: formCount, def: "10", low: 1, high: 10, why: "beyond 10 Lambda wants a batching window, which every message would wait for",
+			doc: "messages that an invocation gets at most", at: func(s *scope) any { return &s.lane.BatchSize },
+		},
+		{
+			path: "lanes.*.max_concurrency", form: formCount, def: "10", low: 2, high: 1000, why: "what an SQS event source takes",
+			doc: "invocations at once per queue", at: func(s *scope) any { return &s.lane.MaxConcurrency },
+		},
+		{
+			path: "lanes.*.memory_mb", form: formCount, def: "256", low: 128, high: 10240, why: "what Lambda offers",
+			doc: "memory of the worker", at: func(s *scope) any { return &s.lane.MemoryMB },
+		},
 
-		{path: "timing.attempt_timeout_secs", env: "LLMQ_ATTEMPT_TIMEOUT_SECS", form: formSecs, def: "180", low: 1, high: 900, why: whyLambda,
-			doc: "one attempt at a provider", at: func(s *scope) any { return &s.cfg.Timing.AttemptTimeout }},
-		{path: "timing.rt_capacity_wait_secs", env: "LLMQ_RT_CAPACITY_WAIT_SECS", form: formSecs, def: "30", low: 0, high: 900, why: whyLambda,
-			doc: "how long a received rt request waits for a slot; 0 tries once", at: func(s *scope) any { return &s.cfg.Timing.RTCapacityWait }},
-		{path: "timing.sqs_send_timeout_secs", env: "LLMQ_SQS_SEND_TIMEOUT_SECS", form: formSecs, def: "5", low: 0.1, high: 30, why: "a caller waits for it",
-			doc: "one send to a queue", at: func(s *scope) any { return &s.cfg.Timing.SQSSendTimeout }},
+		{
+			path: "timing.attempt_timeout_secs", env: "LLMQ_ATTEMPT_TIMEOUT_SECS", form: formSecs, def: "180", low: 1, high: 900, why: whyLambda,
+			doc: "one attempt at a provider", at: func(s *scope) any { return &s.cfg.Timing.AttemptTimeout },
+		},
+		{
+			path: "timing.rt_capacity_wait_secs", env: "LLMQ_RT_CAPACITY_WAIT_SECS", form: formSecs, def: "30", low: 0, high: 900, why: whyLambda,
+			doc: "how long a received rt request waits for a slot; 0 tries once", at: func(s *scope) any { return &s.cfg.Timing.RTCapacityWait },
+		},
+		{
+			path: "timing.sqs_send_timeout_secs", env: "LLMQ_SQS_SEND_TIMEOUT_SECS", form: formSecs, def: "5", low: 0.1, high: 30, why: "a caller waits for it",
+			doc: "one send to a queue", at: func(s *scope) any { return &s.cfg.Timing.SQSSendTimeout },
+		},
 	}
 }

@@ -96,8 +96,13 @@ func TestErrors_RetryAfterIsRoundedUp(t *testing.T) {
 		after    time.Duration
 		secs, ms string
 	}{
-		{0, "1", "1000"}, {-time.Second, "1", "1000"}, {time.Nanosecond, "1", "1"}, {350 * time.Millisecond, "1", "350"},
-		{time.Second, "1", "1000"}, {1001 * time.Millisecond, "2", "1001"}, {time.Hour, "3600", "3600000"},
+		{0, "1", "1000"},
+		{-time.Second, "1", "1000"},
+		{time.Nanosecond, "1", "1"},
+		{350 * time.Millisecond, "1", "350"},
+		{time.Second, "1", "1000"},
+		{1001 * time.Millisecond, "2", "1001"},
+		{time.Hour, "3600", "3600000"},
 	} {
 		h := http.Header{}
 		describe(h, "/", llmq.Errorf(llmq.CodeRateLimited, "x").After(tc.after))

@@ -145,8 +145,12 @@ func (x *exchange) setMeta(m llmq.Meta) {
 		lane = x.lane
 	}
 	for _, h := range []struct{ name, value string }{
-		{"X-LLMQ-Lane", string(lane)}, {"X-LLMQ-Model", m.Model}, {"X-LLMQ-Target", m.Target},
-		{"X-LLMQ-Provider", m.Provider}, {"X-LLMQ-Model-Id", m.ModelID}, {"X-LLMQ-Worker", m.Worker},
+		{"X-LLMQ-Lane", string(lane)},
+		{"X-LLMQ-Model", m.Model},
+		{"X-LLMQ-Target", m.Target},
+		{"X-LLMQ-Provider", m.Provider},
+		{"X-LLMQ-Model-Id", m.ModelID},
+		{"X-LLMQ-Worker", m.Worker},
 	} {
 		if h.value != "" {
 			x.set(h.name, h.value)

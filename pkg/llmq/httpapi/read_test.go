@@ -62,9 +62,15 @@ func TestServeHTTP_SEC10WeaponsAre400(t *testing.T) {
 func TestServeHTTP_SEC15MediaThatIsNotPlainJSONIs415(t *testing.T) {
 	t.Parallel()
 	for _, h := range [][]string{
-		{"Content-Encoding", "gzip"}, {"Content-Encoding", "GZIP"}, {"Content-Encoding", "identity, br"},
-		{"Content-Type", ""}, {"Content-Type", "text/plain"}, {"Content-Type", "application/json; charset=latin1"}, {"Content-Type", "application/jsonl"},
-		{"Content-Type", "application/json; x"}, {"Content-Type", "multipart/form-data; boundary=x"},
+		{"Content-Encoding", "gzip"},
+		{"Content-Encoding", "GZIP"},
+		{"Content-Encoding", "identity, br"},
+		{"Content-Type", ""},
+		{"Content-Type", "text/plain"},
+		{"Content-Type", "application/json; charset=latin1"},
+		{"Content-Type", "application/jsonl"},
+		{"Content-Type", "application/json; x"},
+		{"Content-Type", "multipart/form-data; boundary=x"},
 	} {
 		b := setup(t, ok)
 		b.refused(t, b.chat(h...), http.StatusUnsupportedMediaType, llmq.CodeUnsupportedMedia)

@@ -18,7 +18,7 @@ func (t rebuffer) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(r)
 	}
 	body, err := io.ReadAll(r.Body)
-	_ = r.Body.Close() //nolint:errcheck // it was read to its end, or the read's error is returned
+	_ = r.Body.Close() // it was read to its end, or the read's error is returned
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func TestDo_SEC21FollowsNoRedirect(t *testing.T) {
 
 // SEC21: the proxy of the environment is not asked. Not parallel, since it sets variables. The
 // name matters: net/http never sends loopback addresses and "localhost" to a proxy.
-func TestDo_SEC21IgnoresProxyOfEnvironment(t *testing.T) {
+func TestDo_SEC21IgnoresProxyOfEnvironment(t *testing.T) { //nolint:paralleltest // it sets the environment
 	var proxied atomic.Int32
 	proxy := serve(t, func(http.ResponseWriter, *http.Request) { proxied.Add(1) })
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
@@ -196,7 +196,7 @@ func TestDo_ConnectionFaultsAreRetryable(t *testing.T) {
 // and closes the connection.
 func raw(t *testing.T, reply func(request string) string) (base string, requests *atomic.Int32) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Closed by Cleanup.
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // Closed by Cleanup.
 	if err != nil {
 		t.Fatalf("listen: %v", err)
 	}
@@ -250,7 +250,7 @@ func TestDo_ChecksCertificates(t *testing.T) {
 func TestDo_RefusesOldTLS(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
-	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11} //nolint:gosec // The old version is what is refused.
+	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11} // The old version is what is refused.
 	srv.Config.ErrorLog = quiet()
 	srv.StartTLS()
 	t.Cleanup(srv.Close)

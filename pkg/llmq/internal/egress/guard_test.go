@@ -55,7 +55,9 @@ func TestGuard_Policies(t *testing.T) {
 	}{
 		{"private", guard{allowed: ten}, []string{"10.1.2.3", "::ffff:10.1.2.3"}, []string{"10.2.0.1", "8.8.8.8", "127.0.0.1", "fc00::1"}},
 		{
-			"private without bounds", guard{allowed: everything}, []string{"10.1.2.3", "fc00::1", "100.64.0.1", "8.8.8.8"},
+			"private without bounds",
+			guard{allowed: everything},
+			[]string{"10.1.2.3", "fc00::1", "100.64.0.1", "8.8.8.8"},
 			[]string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "169.254.169.254", "fe80::1", "fd00:ec2::254", "0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"},
 		},
 		{"loopback", guard{loopback: true}, []string{"127.0.0.1", "::1", "::ffff:127.0.0.1", "8.8.8.8"}, []string{"10.1.2.3", "169.254.169.254", "0.0.0.0"}},

@@ -63,7 +63,7 @@ func postContext(ctx context.Context, t *testing.T, url, body string) *http.Requ
 // first list for the first lookup, the last for all later ones.
 func names(t *testing.T, lookups ...[]string) *net.Resolver {
 	t.Helper()
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // Closed by Cleanup.
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0") // Closed by Cleanup.
 	if err != nil {
 		t.Fatalf("listen for DNS: %v", err)
 	}

@@ -97,7 +97,7 @@ func exec(ctx context.Context, client redis.UniversalClient, calls []*Call, text
 	}
 	pipe := client.Pipeline()
 	send(pipe)
-	_, _ = pipe.Exec(ctx) //nolint:errcheck // it repeats the first command's error; each is looked at below
+	_, _ = pipe.Exec(ctx) // it repeats the first command's error; each is looked at below
 	for _, c := range calls {
 		if err := c.cmd.Err(); err != nil && !isAnswer(err) {
 			return llmq.Errorf(llmq.CodeQueueUnavailable, "the state store can't be reached").Because(err)

@@ -63,7 +63,7 @@ func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
 		}
 		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("get %s: %w", ref.Key, err))
 	}
-	defer out.Body.Close() //nolint:errcheck // it was read, or the read's error is returned
+	defer out.Body.Close() // it was read, or the read's error is returned
 	body, err := io.ReadAll(io.LimitReader(out.Body, ref.Bytes+1))
 	if err != nil {
 		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store broke off").Because(fmt.Errorf("get %s: %w", ref.Key, err))

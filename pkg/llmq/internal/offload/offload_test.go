@@ -3,12 +3,11 @@ package offload
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -62,10 +61,16 @@ func TestBucket_BadReferenceCausesNoCall(t *testing.T) {
 	b, n := setup(t)
 	hash := strings.Repeat("0", 64)
 	for _, ref := range []llmq.Ref{
-		{}, {Key: "../../etc/passwd", SHA256: hash, Bytes: 1}, {Key: "off/abcdefghijklmnop/../x", SHA256: hash, Bytes: 1},
-		{Key: "keys/abc.json", SHA256: hash, Bytes: 1}, {Key: "off/ABC/x", SHA256: hash, Bytes: 1},
-		{Key: key, SHA256: "short", Bytes: 1}, {Key: key, SHA256: hash, Bytes: 0}, {Key: key, SHA256: hash, Bytes: -1},
-		{Key: key, SHA256: hash, Bytes: MaxBytes + 1}, {Key: key + "\n", SHA256: hash, Bytes: 1},
+		{},
+		{Key: "../../etc/passwd", SHA256: hash, Bytes: 1},
+		{Key: "off/abcdefghijklmnop/../x", SHA256: hash, Bytes: 1},
+		{Key: "keys/abc.json", SHA256: hash, Bytes: 1},
+		{Key: "off/ABC/x", SHA256: hash, Bytes: 1},
+		{Key: key, SHA256: "short", Bytes: 1},
+		{Key: key, SHA256: hash, Bytes: 0},
+		{Key: key, SHA256: hash, Bytes: -1},
+		{Key: key, SHA256: hash, Bytes: MaxBytes + 1},
+		{Key: key + "\n", SHA256: hash, Bytes: 1},
 	} {
 		if _, err := b.Get(t.Context(), ref); !errors.Is(err, llmq.CodeBadEnvelope) {
 			t.Errorf("%+v: %v", ref, err)

@@ -57,7 +57,7 @@ func TestDial_SignsInWithAPassword(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() }) //nolint:errcheck // the test is over
+	t.Cleanup(func() { c.Close() }) // the test is over
 	if err := c.Ping(context.Background()).Err(); err != nil {
 		t.Error(err)
 	}

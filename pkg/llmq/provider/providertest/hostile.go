@@ -152,7 +152,7 @@ func (s suite) serveRaw(t *testing.T, lines string) *upstream {
 			t.Errorf("hijack: %v", err)
 			return
 		}
-		defer conn.Close() //nolint:errcheck // The reply is written and flushed; nothing depends on the close.
+		defer conn.Close() // The reply is written and flushed; nothing depends on the close.
 		_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n" + lines + "\r\n" + s.Reply)
 		if err := rw.Flush(); err != nil {
 			t.Errorf("flush: %v", err)

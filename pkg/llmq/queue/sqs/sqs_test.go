@@ -42,8 +42,10 @@ func setup(t *testing.T) (*Client, *sqs.Client, string) {
 
 func receive(t *testing.T, api *sqs.Client, url string, n int32) *sqs.ReceiveMessageOutput {
 	t.Helper()
-	out, err := api.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: n, WaitTimeSeconds: 1,
-		MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"}})
+	out, err := api.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{
+		QueueUrl: &url, MaxNumberOfMessages: n, WaitTimeSeconds: 1,
+		MessageAttributeNames: []string{"All"}, MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func main() {
 
 // post sends to the Runtime API.
 func post(path, body string) {
-	resp, err := http.Post(runtimeAPI(path), "application/json", strings.NewReader(body)) //nolint:gosec,noctx // a loopback address of the test
+	resp, err := http.Post(runtimeAPI(path), "application/json", strings.NewReader(body)) //nolint:noctx // a loopback address of the test
 	if err == nil {
 		_ = resp.Body.Close()
 	}
@@ -67,7 +67,7 @@ func runtimeAPI(path string) string {
 
 // drop answers one invocation as a runtime does, asks for the next, hangs up and does nothing more.
 func drop() {
-	resp, err := http.Get(runtimeAPI("invocation/next")) //nolint:gosec,noctx // as above
+	resp, err := http.Get(runtimeAPI("invocation/next")) //nolint:noctx // as above
 	if err != nil {
 		os.Exit(1)
 	}
@@ -79,7 +79,7 @@ func drop() {
 	if err != nil {
 		os.Exit(1)
 	}
-	if resp, err := http.DefaultClient.Do(req); err == nil { //nolint:gosec // as above
+	if resp, err := http.DefaultClient.Do(req); err == nil { // as above
 		_ = resp.Body.Close()
 	}
 	select {}
@@ -98,8 +98,10 @@ func handle(ctx context.Context, raw json.RawMessage) (any, error) {
 	case "context":
 		lc, _ := lambdacontext.FromContext(ctx)
 		deadline, _ := ctx.Deadline()
-		return map[string]any{"deadline": deadline.UnixMilli(), "trace": ctx.Value("x-amzn-trace-id"), "id": lc.AwsRequestID,
-			"arn": lc.InvokedFunctionArn, "name": lambdacontext.FunctionName}, nil
+		return map[string]any{
+			"deadline": deadline.UnixMilli(), "trace": ctx.Value("x-amzn-trace-id"), "id": lc.AwsRequestID,
+			"arn": lc.InvokedFunctionArn, "name": lambdacontext.FunctionName,
+		}, nil
 	case "print":
 		fmt.Println(o.Text)
 		fmt.Fprint(os.Stderr, o.Text+" to stderr")
@@ -131,8 +133,10 @@ func handle(ctx context.Context, raw json.RawMessage) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("dial gate: %w", err)
 		}
-		return &events.APIGatewayProxyStreamingResponse{StatusCode: 200, Body: &gated{conn: conn},
-			Headers: map[string]string{"Content-Type": "text/event-stream"}}, nil
+		return &events.APIGatewayProxyStreamingResponse{
+			StatusCode: 200, Body: &gated{conn: conn},
+			Headers: map[string]string{"Content-Type": "text/event-stream"},
+		}, nil
 	}
 	return raw, nil // echo
 }

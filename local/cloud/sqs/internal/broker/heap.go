@@ -20,7 +20,7 @@ func (h *indexed[T]) Swap(i, j int) {
 }
 
 func (h *indexed[T]) Push(x any) {
-	item := x.(T) //nolint:errcheck,forcetypeassert // only add calls it, with a T
+	item := x.(T) //nolint:forcetypeassert // only add calls it, with a T
 	*h.place(item) = len(h.items)
 	h.items = append(h.items, item)
 }
