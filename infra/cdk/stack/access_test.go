@@ -77,6 +77,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 		"logs:CreateLogStream log /aws/lambda/llmq-dev-enqueue", "logs:PutLogEvents log /aws/lambda/llmq-dev-enqueue",
 		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-door",
 		"s3:PutObject bucket/off/*", "s3:GetObject bucket/res/*",
+		"secretsmanager:GetSecretValue secret llmq/dev/id-salt-MnOpQr",
 		"secretsmanager:GetSecretValue secret llmq/dev/keys/first-AbCdEf",
 	}
 	operator := []string{

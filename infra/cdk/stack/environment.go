@@ -46,7 +46,7 @@ func (e Environment) check() error {
 	if cfg.Valkey.Network != "public" {
 		return fmt.Errorf("valkey.network is %q, which this release can't deploy: it comes with the release that hardens the deployment. Use public, an endpoint that only IAM opens", cfg.Valkey.Network)
 	}
-	secrets := e.keySecrets()
+	secrets := e.doorSecrets()
 	for _, l := range e.lanes() {
 		secrets = append(secrets, e.providerSecrets(l)...)
 	}
@@ -104,9 +104,9 @@ func (e Environment) models(l llmq.Lane) []config.Model {
 	return ms
 }
 
-// keySecrets lists the ARNs of the callers' keys.
-func (e Environment) keySecrets() []string {
-	var arns []string
+// doorSecrets lists the ARNs of the salt of id hashes and of the callers' keys.
+func (e Environment) doorSecrets() []string {
+	arns := []string{e.Config.IDSalt.ARN}
 	for _, k := range e.Config.Keys {
 		arns = append(arns, k.Secret.ARN)
 	}

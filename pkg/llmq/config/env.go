@@ -30,6 +30,7 @@ func knobs() []knob {
 		{"LLMQ_REDIS_HOST", "host of valkey.address; the port stays, or is 6379", overlay.redisHost},
 		{"LLMQ_REDIS_PORT", "port of valkey.address; the host stays, or is localhost", overlay.redisPort},
 		{"LLMQ_REDIS_PASSWORD", "the password itself; local only", overlay.redisPassword},
+		{"LLMQ_ID_HASH_SALT", "the salt itself of id_hash_salt; local only", overlay.idHashSalt},
 		{"LLMQ_AC_MAX_BY_MODEL", `models.*.targets[].max_concurrency, as JSON: {"alias": 20, "alias@target": 5}. An alias alone sets each of its targets`, overlay.maxByModel},
 	}
 }
@@ -196,6 +197,11 @@ func (o overlay) setAddress(name, host, port string) {
 func (o overlay) redisPassword(string) {
 	o.draft.cfg.Valkey.Password = Secret{Env: "LLMQ_REDIS_PASSWORD"}
 	o.give("valkey.password", "LLMQ_REDIS_PASSWORD")
+}
+
+func (o overlay) idHashSalt(string) {
+	o.draft.cfg.IDSalt = Secret{Env: "LLMQ_ID_HASH_SALT"}
+	o.give("id_hash_salt", "LLMQ_ID_HASH_SALT")
 }
 
 // maxByModel sets the caps of targets.

@@ -64,6 +64,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 			llmq.LaneBG:   {FunctionTimeout: 330 * time.Second, Timeout: 300 * time.Second, MaxTimeout: time.Hour, BatchSize: 10, MaxConcurrency: 10, MemoryMB: 256},
 			llmq.LaneBulk: {FunctionTimeout: 900 * time.Second, Timeout: 900 * time.Second, MaxTimeout: 12 * time.Hour, BatchSize: 10, MaxConcurrency: 10, MemoryMB: 256},
 		},
+		IDSalt: Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
 		Timing: Timing{AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -224,7 +225,7 @@ func TestDefault_HoldsEveryDefault(t *testing.T) {
 	t.Parallel()
 	got := Default(KindAWS)
 	want := mustLoad(t, "testdata/aws.yaml")
-	want.Env, want.Region, want.Queues.Prefix, want.Keys, want.Providers, want.Models = "", "", "llm", nil, nil, nil
+	want.Env, want.Region, want.Queues.Prefix, want.Keys, want.IDSalt, want.Providers, want.Models = "", "", "llm", nil, Secret{}, nil, nil
 	rt := want.Lanes[llmq.LaneRT]
 	rt.MaxConcurrency = 10
 	want.Lanes[llmq.LaneRT] = rt

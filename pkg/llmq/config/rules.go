@@ -82,6 +82,12 @@ func (c *checker) addresses() {
 	default:
 		c.secret("admin.key", c.cfg.Admin.Key)
 	}
+	switch {
+	case !c.cfg.IDSalt.IsZero():
+		c.secret("id_hash_salt", c.cfg.IDSalt)
+	case c.aws():
+		c.fault("id_hash_salt", "is missing; on aws the built-in salt is refused, for everybody knows it: give {arn: ...} of Secrets Manager")
+	}
 	if raw := c.cfg.Queues.URLBase; raw != "" && c.ok("queues.url_base") {
 		if u, problem := parseURL(raw); problem != "" {
 			c.fault("queues.url_base", "%s", problem)

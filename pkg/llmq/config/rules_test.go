@@ -34,6 +34,14 @@ func TestFaults_Place(t *testing.T) {
 			[]string{`LLMQ_REDIS_URL: valkey.tls: must be true on aws: plain text is for kind: local only`},
 		},
 		{
+			"SEC30 built-in salt on aws", "aws", "id_hash_salt: {arn: \"arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr\"}", "", nil,
+			[]string{`aws: id_hash_salt: is missing; on aws the built-in salt is refused, for everybody knows it: give {arn: ...} of Secrets Manager`},
+		},
+		{
+			"SEC30 salt in a variable on aws", "aws", "kind: aws", "kind: aws", []string{"LLMQ_ID_HASH_SALT=salted-enough"},
+			[]string{`LLMQ_ID_HASH_SALT: id_hash_salt.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
+		},
+		{
 			"admin key on aws", "aws", "kind: aws", "kind: aws\nadmin: {key: {arn: \"arn:aws:secretsmanager:eu-west-1:111122223333:secret:k\"}}", nil,
 			[]string{`aws:2:9: admin.key: is refused on aws: IAM signs operators in, with no key to lose`},
 		},

@@ -176,6 +176,11 @@ func deployment() []setting {
 			doc: "key of the admin API; local only, for on AWS IAM signs in", at: func(s *scope) any { return &s.cfg.Admin.Key },
 		},
 
+		{
+			path: "id_hash_salt", form: formSecret, defNote: "aws: required; local: a built-in one",
+			doc: "key of the hash of user and session ids, at least 8 characters; see LLMQ_ID_HASH_SALT", at: func(s *scope) any { return &s.cfg.IDSalt },
+		},
+
 		{path: "keys[]", form: formItems, required: true, doc: "who may call; the door has no open mode", open: openKey},
 		{path: "keys[].id", pattern: keyPattern, required: true, doc: "public name, may be logged", at: func(s *scope) any { return &s.key.ID }},
 		{path: "keys[].tenant", pattern: keyPattern, required: true, doc: "whose requests it makes", at: func(s *scope) any { return &s.key.Tenant }},

@@ -70,7 +70,10 @@ type Deps struct {
 	Calls         Calls
 	Authenticator Authenticator
 	Catalogue     llmq.Catalogue // at least one model
-	Logger        *slog.Logger   // gets one record a request: never a body, a key or a prompt
+	// HashID names a user or a session: the door keeps no other form of them. An empty id
+	// stays empty.
+	HashID func(id string) string
+	Logger *slog.Logger // gets one record a request: never a body, a key or a prompt
 }
 
 func (d Deps) faults() []error {
@@ -82,6 +85,7 @@ func (d Deps) faults() []error {
 		{"Calls", d.Calls == nil},
 		{"Authenticator", d.Authenticator == nil},
 		{"Catalogue", len(d.Catalogue.Models()) == 0},
+		{"HashID", d.HashID == nil},
 		{"Logger", d.Logger == nil},
 	} {
 		if dep.missing {
@@ -97,6 +101,7 @@ type Handler struct {
 	calls     Calls
 	auth      Authenticator
 	catalogue llmq.Catalogue
+	hashID    func(string) string
 	log       *slog.Logger
 	since     time.Time // when the models were loaded; "created" of each in GET /v1/models
 	limits    strictjson.Limits
@@ -110,7 +115,7 @@ func New(cfg Config, deps Deps) (*Handler, error) {
 		return nil, fmt.Errorf("make the door: %w", errors.Join(faults...))
 	}
 	return &Handler{
-		cfg: cfg, calls: deps.Calls, auth: deps.Authenticator, catalogue: deps.Catalogue, log: deps.Logger,
+		cfg: cfg, calls: deps.Calls, auth: deps.Authenticator, catalogue: deps.Catalogue, hashID: deps.HashID, log: deps.Logger,
 		since: time.Now(), limits: strictjson.Default(),
 	}, nil
 }

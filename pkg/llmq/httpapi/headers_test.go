@@ -229,7 +229,7 @@ func FuzzServeHTTP_Path(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string) {
 		b := &bundle{calls: &fakeCalls{do: ok}, log: &lockedBuffer{}}
 		var err error
-		if b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Authenticator: keys, Catalogue: catalogue(), Logger: discard()}); err != nil {
+		if b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Authenticator: keys, Catalogue: catalogue(), HashID: hashed, Logger: discard()}); err != nil {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(chatBody))

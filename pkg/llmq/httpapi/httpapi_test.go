@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -129,7 +130,7 @@ func setup(t *testing.T, do func(context.Context, llmq.Request) (*llmq.Reply, er
 		t.Fatal(err)
 	}
 	b := &bundle{calls: &fakeCalls{do: do}, log: &lockedBuffer{}}
-	b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Authenticator: keys, Catalogue: catalogue(), Logger: slog.New(slog.NewJSONHandler(b.log, nil))})
+	b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Authenticator: keys, Catalogue: catalogue(), HashID: hashed, Logger: slog.New(slog.NewJSONHandler(b.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestNew_ListsEverythingThatIsMissing(t *testing.T) {
 	if err == nil {
 		t.Fatal("want an error")
 	}
-	for _, want := range []string{"BodyLimit", "Wait", "Timeouts[rt]", "Timeouts[bg]", "Timeouts[bulk]", "Calls", "Authenticator", "Catalogue", "Logger"} {
+	for _, want := range []string{"BodyLimit", "Wait", "Timeouts[rt]", "Timeouts[bg]", "Timeouts[bulk]", "Calls", "Authenticator", "Catalogue", "HashID", "Logger"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in: %v", want, err)
 		}
@@ -346,4 +347,22 @@ func TestServeHTTP_OverAConnection(t *testing.T) {
 		t.Errorf("got %d, %d bytes, %v", res.StatusCode, len(got), err)
 	}
 	srv.Client().CloseIdleConnections()
+}
+
+// hashed stands in for the keyed hash: what matters here is that nothing else is used.
+func hashed(id string) string {
+	if id == "" {
+		return ""
+	}
+	return fmt.Sprintf("hashed-%d", len(id))
+}
+
+// DP5: what the door passes on of a user and a session are their hashes.
+func TestDoor_UserAndSessionAreHashed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ok)
+	b.send(http.MethodPost, "/v1/chat/completions", `{"model":"chat-a","messages":[]}`, "X-LLMQ-User", "someone", "X-LLMQ-Session", "s-1")
+	if got := b.calls.requests()[0]; got.User != "hashed-7" || got.Session != "hashed-3" {
+		t.Errorf("user %q, session %q", got.User, got.Session)
+	}
 }

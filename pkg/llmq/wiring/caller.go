@@ -7,6 +7,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq/client"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/idhash"
 )
 
 // Client is the caller's side.
@@ -33,7 +34,11 @@ func (p *Process) Door(ctx context.Context) (http.Handler, error) {
 	for lane, l := range p.Config.Lanes {
 		cfg.Timeouts[lane] = httpapi.Timeouts{Default: l.Timeout, Max: l.MaxTimeout}
 	}
-	return httpapi.New(cfg, httpapi.Deps{Calls: c, Authenticator: auth, Catalogue: p.Catalogue, Logger: p.Log})
+	ids, err := p.idHasher(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return httpapi.New(cfg, httpapi.Deps{Calls: c, HashID: ids.Hash, Authenticator: auth, Catalogue: p.Catalogue, Logger: p.Log})
 }
 
 func (p *Process) staticKeys(ctx context.Context) (*httpapi.StaticKeys, error) {
@@ -46,4 +51,16 @@ func (p *Process) staticKeys(ctx context.Context) (*httpapi.StaticKeys, error) {
 		keys = append(keys, httpapi.StaticKey{ID: k.ID, Tenant: k.Tenant, Secret: secret.Reveal()})
 	}
 	return httpapi.NewStaticKeys(keys)
+}
+
+func (p *Process) idHasher(ctx context.Context) (*idhash.Hasher, error) {
+	salt := idhash.LocalSalt // configuration refuses its absence on AWS
+	if !p.Config.IDSalt.IsZero() {
+		secret, err := p.secrets.Resolve(ctx, p.Config.IDSalt)
+		if err != nil {
+			return nil, fmt.Errorf("id hash salt: %w", err)
+		}
+		salt = secret.Reveal()
+	}
+	return idhash.New(salt)
 }

@@ -66,7 +66,7 @@ func setup(t *testing.T, do func(context.Context, llmq.Request) (*llmq.Reply, er
 	}
 	b := &bundle{do: do}
 	b.door, err = httpapi.New(httpapi.DefaultConfig(), httpapi.Deps{
-		Calls: b, Authenticator: keys, Logger: slog.New(slog.DiscardHandler),
+		Calls: b, Authenticator: keys, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
 		Catalogue: llmq.NewCatalogue([]llmq.Model{model("chat-a", "c", llmq.WireOpenAI), model("conv-a", testARN, llmq.WireConverse)}),
 	})
 	if err != nil {
