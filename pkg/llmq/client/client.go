@@ -87,7 +87,7 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if err == nil {
 		return reply, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && cutOff(err) {
 		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)
 	}
 	e := llmq.AsError(err)
@@ -95,6 +95,13 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		e.Meta.RequestID, e.Meta.Lane = r.ID, r.Lane
 	}
 	return nil, e
+}
+
+// cutOff reports whether err may come of a context that ended: a verdict of any other
+// kind was reached before.
+func cutOff(err error) bool {
+	e, ok := errors.AsType[*llmq.Error](err)
+	return !ok || e.Code == llmq.CodeQueueUnavailable || errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled)
 }
 
 // grace is how long past its deadline a request's own verdict on it is waited for.
@@ -172,16 +179,15 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model) error {
 }
 
 // look reads the result once after the send, in case it came before the subscription
-// stood, and notes the send. A known request may have ended long ago.
+// stood, and notes the send. A request may have ended long ago: a claim can outlive its
+// submission record, and one that came over a queue never had any.
 func (c *Client) look(ctx context.Context, r llmq.Request, sub claims.Submission) ([]byte, error) {
 	var b luascript.Batch
-	var marked, done luascript.Pending[bool]
+	var marked luascript.Pending[bool]
 	if !sub.Sent {
 		marked = c.Claims.MarkSent(&b, r)
 	}
-	if sub.Known {
-		done = c.Claims.Done(&b, r) // before the result: one that ends in between must not look expired
-	}
+	done := c.Claims.Done(&b, r) // before the result: one that ends in between must not look expired
 	stored := c.Results.Look(&b, r)
 	if err := b.Run(ctx, c.Valkey); err != nil {
 		return nil, err
@@ -192,7 +198,7 @@ func (c *Client) look(ctx context.Context, r llmq.Request, sub claims.Submission
 		}
 	}
 	body, err := stored()
-	if err != nil || body != nil || done == nil {
+	if err != nil || body != nil {
 		return body, err
 	}
 	ended, err := done()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
@@ -23,7 +24,11 @@ func (p *Process) Worker() (*worker.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return worker.New(worker.Config{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue},
+	timeouts := make(map[llmq.Lane]worker.Timeouts, len(p.Config.Lanes))
+	for lane, l := range p.Config.Lanes {
+		timeouts[lane] = worker.Timeouts{Default: l.Timeout, Max: l.MaxTimeout}
+	}
+	return worker.New(worker.Config{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Timeouts: timeouts},
 		worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log})
 }
 

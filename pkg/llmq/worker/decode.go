@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -20,6 +21,17 @@ func envelopeLimits() strictjson.Limits {
 	l.Depth++
 	l.Members += 32
 	return l
+}
+
+// decodeBy is decode, given up at a time after which a body would come too late; zero is
+// no limit.
+func (w *Worker) decodeBy(ctx context.Context, m queue.Message, limit time.Time) (llmq.Request, error) {
+	if !limit.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, limit)
+		defer cancel()
+	}
+	return w.decode(ctx, m)
 }
 
 // decode reads a message as a request. What it refuses is an *llmq.Error whose code
@@ -46,7 +58,7 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 	}
 	req := llmq.Request{
 		ID: env.ID, Tenant: env.Tenant, KeyID: env.KeyID, Op: env.Op, Model: ref, Lane: lane, Fallback: env.Fallback,
-		Deadline: deadline(env, lane, m.SentAt), Body: env.Params, User: env.User, Session: env.Session, Trace: env.Trace,
+		Deadline: w.deadline(env, lane, m.SentAt), Body: env.Params, User: env.User, Session: env.Session, Trace: env.Trace,
 	}
 	if req.Tenant == "" {
 		req.Tenant = DefaultTenant
@@ -54,13 +66,19 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 	if req.Fallback == "" {
 		req.Fallback = llmq.FallbackChain
 	}
+	field := "params"
 	if env.Ref != nil {
+		field = "ref"
+		if !strings.HasPrefix(env.Ref.Key, "off/"+llmq.TenantHash(req.Tenant)+"/") {
+			return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at what is not the tenant's").At("ref")
+		}
 		if req.Body, err = w.Bodies.Get(ctx, *env.Ref); err != nil {
 			return llmq.Request{}, err
 		}
-		if err := strictjson.Check(req.Body, strictjson.Default()); err != nil {
-			return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body: %s", llmq.AsError(err).Message).At("ref")
-		}
+	}
+	// Inside the envelope the body's own names were too deep to be guarded.
+	if err := strictjson.Check(req.Body, strictjson.Default()); err != nil {
+		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "%s: %s", field, llmq.AsError(err).Message).At(field)
 	}
 	return req, nil
 }
@@ -70,16 +88,19 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 // this worker lacks passes; the engine hands it back.
 func (w *Worker) checkHome(here home, ref llmq.ModelRef, env llmq.Envelope) (llmq.Lane, error) {
 	model, _, err := w.cfg.Catalogue.Resolve(ref, env.Op.Wire())
-	switch {
-	case errors.Is(err, llmq.CodeModelNotFound):
-	case model.Alias != here.alias:
+	known := !errors.Is(err, llmq.CodeModelNotFound)
+	if known && model.Alias != here.alias {
 		return "", llmq.Errorf(llmq.CodeWrongQueue, "the message names the model %q, its queue belongs to %q", ref, here.alias).At("model")
 	}
 	lane := env.Lane
 	if lane == "" {
 		lane = here.lane
 	}
-	if err == nil && model.Queue(lane) != here.lane {
+	fits := lane == here.lane || (here.lane == llmq.LaneBG && lane == llmq.LaneBulk) // an unknown model may lack a bulk queue
+	if known {
+		fits = model.Queue(lane) == here.lane
+	}
+	if !fits {
 		return "", llmq.Errorf(llmq.CodeWrongQueue, "the message names the lane %s, its queue is %s's", lane, here.lane).At("lane")
 	}
 	return lane, nil
@@ -87,11 +108,12 @@ func (w *Worker) checkHome(here home, ref llmq.ModelRef, env llmq.Envelope) (llm
 
 // deadline is the envelope's, or the lane's default, and never past the lane's longest
 // (SECURITY-DESIGN MS3).
-func deadline(env llmq.Envelope, lane llmq.Lane, sentAt time.Time) time.Time {
+func (w *Worker) deadline(env llmq.Envelope, lane llmq.Lane, sentAt time.Time) time.Time {
+	t := w.cfg.Timeouts[lane]
 	if env.Deadline.IsZero() {
-		return sentAt.Add(lane.DefaultTimeout())
+		return sentAt.Add(t.Default)
 	}
-	if last := sentAt.Add(lane.MaxTimeout()); env.Deadline.After(last) {
+	if last := sentAt.Add(t.Max); env.Deadline.After(last) {
 		return last
 	}
 	return env.Deadline

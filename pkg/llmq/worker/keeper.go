@@ -14,6 +14,7 @@ import (
 type keeper struct {
 	w    *Worker
 	msgs []queue.Message
+	end  time.Time // no renewal outlives it, since the process ends soon after; zero is no limit
 	quit chan struct{}
 	done chan struct{}
 
@@ -27,9 +28,13 @@ func (w *Worker) keep(ctx context.Context, msgs []queue.Message) *keeper {
 	for i := range k.working {
 		k.working[i] = true
 	}
+	if d, ok := ctx.Deadline(); ok {
+		k.end = d.Add(-time.Second)
+	}
+	first := k.begin() // before anything is done, so that it has every message
 	go func() {
 		defer close(k.done)
-		k.loop(context.WithoutCancel(ctx))
+		k.loop(context.WithoutCancel(ctx), first)
 	}()
 	return k
 }
@@ -56,38 +61,48 @@ func (k *keeper) stop() {
 	<-k.done
 }
 
-func (k *keeper) loop(ctx context.Context) {
+func (k *keeper) loop(ctx context.Context, leases map[queue.Name][]queue.Lease) {
 	tick := time.NewTicker(engine.RenewEvery)
 	defer tick.Stop()
 	for {
-		k.renew(ctx)
+		k.renew(ctx, leases)
 		select {
 		case <-k.quit:
 			return
 		case <-tick.C:
 		}
+		leases = k.begin()
 	}
 }
 
-func (k *keeper) renew(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, engine.RenewEvery/2)
-	defer cancel()
+// begin opens a renewal of what is still worked on.
+func (k *keeper) begin() map[queue.Name][]queue.Lease {
 	byQueue := map[queue.Name][]queue.Lease{}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i, m := range k.msgs {
 		if k.working[i] {
 			byQueue[m.Queue] = append(byQueue[m.Queue], queue.Lease{Receipt: m.Receipt, For: Lease})
 		}
 	}
-	round := make(chan struct{})
-	k.round = round
-	k.mu.Unlock()
+	k.round = make(chan struct{})
+	return byQueue
+}
+
+// renew makes the renewal that begin has opened, and ends it.
+func (k *keeper) renew(ctx context.Context, byQueue map[queue.Name][]queue.Lease) {
 	defer func() {
 		k.mu.Lock()
+		defer k.mu.Unlock()
+		close(k.round)
 		k.round = nil
-		k.mu.Unlock()
-		close(round)
 	}()
+	until := time.Now().Add(engine.RenewEvery / 2)
+	if !k.end.IsZero() && k.end.Before(until) {
+		until = k.end
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	for q, leases := range byQueue {
 		for _, err := range k.w.Queue.Extend(ctx, q, leases) {
 			if err != nil {

@@ -56,10 +56,17 @@ type bodies interface {
 	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
 }
 
+// Timeouts are a lane's deadlines, counted from when a message was first sent.
+type Timeouts struct {
+	Default time.Duration // of a message that names no deadline
+	Max     time.Duration // the longest that a message may ask for
+}
+
 // Config is what the worker knows about its deployment.
 type Config struct {
 	Names     queue.Names
 	Catalogue llmq.Catalogue
+	Timeouts  map[llmq.Lane]Timeouts // one of each lane
 }
 
 // Deps are the worker's collaborators; all are required.
@@ -94,6 +101,11 @@ func New(cfg Config, d Deps) (*Worker, error) {
 			faults = append(faults, fmt.Errorf("worker: %s is required", what))
 		}
 	}
+	for _, l := range llmq.Lanes() {
+		if t := cfg.Timeouts[l]; t.Default <= 0 || t.Max < t.Default {
+			faults = append(faults, fmt.Errorf("worker: Config.Timeouts[%s] must be positive and Max not below Default, is %s and %s", l, t.Default, t.Max))
+		}
+	}
 	if len(faults) > 0 {
 		slices.SortFunc(faults, func(a, b error) int { return slices.Compare([]byte(a.Error()), []byte(b.Error())) })
 		return nil, errors.Join(faults...)
@@ -115,12 +127,12 @@ func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
 	for i, m := range msgs {
 		out[i] = Outcome{MessageID: m.ID, Action: Keep, Reason: "not_finished"}
 	}
-	keeper := w.keep(ctx, msgs)
-	defer keeper.stop()
 	var limit time.Time
 	if d, ok := ctx.Deadline(); ok {
 		limit = d.Add(-Margin)
 	}
+	keeper := w.keep(ctx, msgs)
+	defer keeper.stop()
 	var wg sync.WaitGroup
 	for i := range msgs {
 		wg.Go(func() {
@@ -142,7 +154,7 @@ func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
 // anything else.
 func (w *Worker) handle(ctx context.Context, m queue.Message, limit time.Time, settle func()) Outcome {
 	log := w.Log.With("message_id", m.ID, "queue", string(m.Queue))
-	req, err := w.decode(ctx, m)
+	req, err := w.decodeBy(ctx, m, limit)
 	if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, llmq.AsError(err))
@@ -179,7 +191,7 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, 
 	case errors.Is(why, llmq.CodeNewerEnvelope) && time.Since(m.SentAt) < newerFor:
 		w.release(ctx, log, m, newerEvery, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
-	case errors.Is(why, llmq.CodeQueueUnavailable):
+	case errors.Is(why, llmq.CodeQueueUnavailable), errors.Is(why, llmq.CodeInternal): // nothing is known against the message
 		log.Warn("body not fetched", "cause", why.Err)
 		w.release(ctx, log, m, storeRetry, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
