@@ -31,7 +31,7 @@ const (
 	OK        Ending = "ok"        // the provider answered
 	Throttled Ending = "throttled" // the provider refused it for load
 	Failed    Ending = "failed"    // anything else went wrong
-	Abandoned Ending = "abandoned" // no attempt was made
+	Abandoned Ending = "abandoned" // no attempt was made, or we cut it off ourselves
 )
 
 var (

@@ -12,9 +12,16 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
+// noSlot is how a wait for a slot ended in vain: with an error to be stored, or else a
+// release.
+type noSlot struct {
+	failure *llmq.Error
+	release Verdict
+}
+
 // waitForSlot asks again and again for a slot, ever more slowly, while the claim is
-// kept. It reports true when the run is over, with what to do.
-func (r *run) waitForSlot(ctx context.Context) (Verdict, bool) {
+// kept. It returns nil once there is one.
+func (r *run) waitForSlot(ctx context.Context) *noSlot {
 	wait := capacityWaitQueued
 	if r.Request.Lane == llmq.LaneRT {
 		wait = r.cfg.RTCapacityWait
@@ -24,10 +31,10 @@ func (r *run) waitForSlot(ctx context.Context) (Verdict, bool) {
 	for {
 		next := time.Now().Add(jitter(pause/2, pause))
 		if next.After(until) {
-			return r.outOfWait(), true
+			return r.outOfWait()
 		}
 		if !sleepUntil(ctx, next) {
-			return Verdict{Action: Release, Reason: reasonInterrupted}, true
+			return &noSlot{release: Verdict{Action: Release, Reason: reasonInterrupted}}
 		}
 		var b luascript.Batch
 		admits := r.Capacity.Admit(&b, r.target, r.owner)
@@ -36,7 +43,7 @@ func (r *run) waitForSlot(ctx context.Context) (Verdict, bool) {
 			var a capacity.Admission
 			if a, err = admits(); err == nil && a.Granted {
 				r.holdSlot(a.Slot)
-				return Verdict{}, false
+				return nil
 			}
 		}
 		if err != nil {
@@ -47,29 +54,31 @@ func (r *run) waitForSlot(ctx context.Context) (Verdict, bool) {
 }
 
 // outOfWait says what becomes of a request that found no slot in time.
-func (r *run) outOfWait() Verdict {
+func (r *run) outOfWait() *noSlot {
+	left := time.Until(r.Request.Deadline)
 	switch {
-	case !time.Now().Add(time.Second).Before(r.Request.Deadline):
-		return Verdict{Action: Stored, Reason: string(llmq.CodeExpired)}
+	case left <= time.Second:
+		return &noSlot{failure: llmq.Errorf(llmq.CodeExpired, "the deadline passed while the request waited for a slot")}
+	case !r.Limit.IsZero() && time.Until(r.Limit) <= time.Second:
+		return &noSlot{release: Verdict{Action: Release, Reason: reasonOutOfTime}} // cut by this process's end, not the wait's
 	case r.Request.Lane == llmq.LaneRT:
-		return Verdict{Action: Stored, Reason: string(llmq.CodeNoCapacity)}
+		return &noSlot{failure: llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s within %s", r.target, r.cfg.RTCapacityWait).After(time.Second)}
 	default:
-		return Verdict{Action: Release, After: jitter(5*time.Second, 15*time.Second), Reason: reasonNoCapacity}
+		// Back by the deadline at the latest, so that its passing is told in time.
+		return &noSlot{release: Verdict{Action: Release, After: min(left, jitter(5*time.Second, 15*time.Second)), Reason: reasonNoCapacity}}
 	}
 }
 
-// settleWait ends a run that got no slot: by an error that is stored, or by a release.
-func (r *run) settleWait(ctx context.Context, v Verdict, k *keeper) Verdict {
+// settleWait ends a run that got no slot.
+func (r *run) settleWait(ctx context.Context, end *noSlot, k *keeper) Verdict {
 	if k.lost() != nil {
 		r.log.Warn("gave up", "error", k.lost())
 		return Verdict{Action: Leave, Reason: reasonLost}
 	}
-	switch v.Reason {
-	case string(llmq.CodeExpired):
-		return r.finish(ctx, llmq.Result{Err: llmq.Errorf(llmq.CodeExpired, "the deadline passed while the request waited for a slot")}, capacity.Abandoned)
-	case string(llmq.CodeNoCapacity):
-		return r.finish(ctx, llmq.Result{Err: llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s within %s", r.target, r.cfg.RTCapacityWait).After(time.Second)}, capacity.Abandoned)
+	if end.failure != nil {
+		return r.finish(ctx, llmq.Result{Err: end.failure}, capacity.Abandoned)
 	}
+	v := end.release
 	v.Defer = r.deferClaim(v.After)
 	return v
 }
@@ -89,6 +98,9 @@ func (r *run) bound(t time.Time) time.Time {
 func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
 	ctx, cancel := context.WithDeadline(ctx, r.bound(time.Now().Add(r.cfg.AttemptTimeout)))
 	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, err // stopped meanwhile: an attempt that is not begun is not counted
+	}
 	r.meta.Attempts++
 	start := time.Now()
 	resp, err := r.Providers[r.target.Provider].Call(ctx, provider.Request{Op: r.Request.Op, ModelID: r.modelID(), Body: r.Request.Body})

@@ -65,6 +65,7 @@ func (r *run) storeDown(doing string, err error) Verdict {
 func (r *run) giveBack(ctx context.Context, take claims.Take, v Verdict) Verdict {
 	if take.State == claims.Taken {
 		r.claim = take.Claim
+		r.meta.Attempts = take.Claim.Attempts
 		v.Defer = r.deferClaim(v.After)
 	}
 	r.abandonSlot(ctx)
@@ -88,15 +89,17 @@ func (r *run) deferClaim(after time.Duration) func(context.Context) {
 	}
 }
 
-// abandonSlot returns a slot that no attempt was made with. One that can't be
-// returned lapses.
-func (r *run) abandonSlot(ctx context.Context) {
+// abandonSlot returns a slot whose call says nothing about the target.
+func (r *run) abandonSlot(ctx context.Context) { r.settleSlot(ctx, capacity.Abandoned) }
+
+// settleSlot returns a slot by itself. One that can't be returned lapses.
+func (r *run) settleSlot(ctx context.Context, ending capacity.Ending) {
 	slot, held := r.dropSlot()
 	if !held {
 		return
 	}
 	var b luascript.Batch
-	settled := r.Capacity.Settle(&b, slot, capacity.Abandoned)
+	settled := r.Capacity.Settle(&b, slot, ending)
 	err := b.Run(ctx, r.Valkey)
 	if err == nil {
 		_, err = settled()

@@ -113,6 +113,9 @@ const (
 	reasonLost        = "claim_lost"
 )
 
+// leastTime is what a process must have left to take a request on.
+const leastTime = time.Second
+
 // capacityWaitQueued is how long a bg or bulk request waits here for a slot before it
 // goes back to its queue (FEATURES B3).
 const capacityWaitQueued = 15 * time.Second
@@ -134,6 +137,9 @@ func (r *run) run(ctx context.Context) Verdict {
 	}
 	r.target = targets[0]
 	r.meta.Model, r.meta.Target, r.meta.Provider, r.meta.ModelID = r.target.Model, r.target.Name, r.target.Provider, r.modelID()
+	if !r.Limit.IsZero() && time.Until(r.Limit) < leastTime {
+		return Verdict{Action: Release, Reason: reasonOutOfTime} // unclaimed: a fresh process may have the time
+	}
 	if !time.Now().Before(r.Request.Deadline) {
 		return r.end(ctx, llmq.Errorf(llmq.CodeExpired, "the deadline passed while the request was queued"))
 	}
@@ -143,10 +149,14 @@ func (r *run) run(ctx context.Context) Verdict {
 	keeper := r.keep(ctx)
 	defer keeper.stop()
 	if _, held := r.heldSlot(); !held {
-		if out, over := r.waitForSlot(keeper.ctx); over {
+		if end := r.waitForSlot(keeper.ctx); end != nil {
 			keeper.stop()
-			return r.settleWait(ctx, out, keeper)
+			return r.settleWait(ctx, end, keeper)
 		}
+	}
+	if !time.Now().Before(r.Request.Deadline) {
+		keeper.stop()
+		return r.finish(ctx, llmq.Result{Err: llmq.Errorf(llmq.CodeExpired, "the deadline passed before a provider was called")}, capacity.Abandoned)
 	}
 	reply, failure := r.attempt(keeper.ctx)
 	keeper.stop()

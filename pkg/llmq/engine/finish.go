@@ -32,7 +32,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	stored, err := r.Results.Encode(ctx, res)
 	if err != nil {
 		r.log.Error("result not stored", "error", err)
-		r.abandonSlot(ctx)
+		r.settleSlot(ctx, ending)
 		return Verdict{Action: Leave, Reason: reasonStoreDown}
 	}
 	for try := 1; ; try++ {

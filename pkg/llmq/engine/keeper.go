@@ -68,13 +68,14 @@ func (k *keeper) loop(ctx context.Context, r *run) {
 			return
 		case <-tick.C:
 		}
+		began := time.Now() // a lease counts from before the answer
 		held, err := r.renew(ctx)
 		switch {
 		case err == nil && !held:
 			k.cancel(errClaimLost)
 			return
 		case err == nil:
-			renewed = time.Now()
+			renewed = began
 		case time.Since(renewed) >= renewWithin-RenewEvery:
 			// The next tick would come too late.
 			k.cancel(errUnrenewed)
@@ -85,8 +86,11 @@ func (k *keeper) loop(ctx context.Context, r *run) {
 	}
 }
 
-// renew keeps the claim, and the slot where one is held, in one round trip.
+// renew keeps the claim, and the slot where one is held, in one round trip that leaves
+// time for another try.
 func (r *run) renew(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, RenewEvery/2)
+	defer cancel()
 	var b luascript.Batch
 	kept := r.Claims.Renew(&b, r.claim)
 	var slotted luascript.Pending[struct{}]

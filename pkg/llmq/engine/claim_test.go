@@ -1,0 +1,109 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+// rob makes another owner's claim, as after a lapse.
+func (r *rig) rob(req llmq.Request) {
+	r.t.Helper()
+	r.client.HSet(r.t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "owner", "robber", "fence", 9, "until_ms", time.Now().Add(time.Hour).UnixMilli())
+}
+
+func TestRun_ClaimLostMidRunCancelsTheAttemptAndDropsItsReply(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 50*time.Second), func(t *testing.T, r *rig) {
+		req, start := request(), time.Now()
+		go func() {
+			time.Sleep(5 * time.Second)
+			r.rob(req)
+		}()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Leave, "claim_lost")
+		if took := time.Since(start); took != engine.RenewEvery {
+			t.Errorf("cancelled after %v, want at the first renewal", took)
+		}
+		if r.stored(req) != nil {
+			t.Error("a result is stored")
+		}
+		r.wantSlots(ended(capacity.Abandoned))
+	})
+}
+
+func TestRun_ClaimLostUnnoticedDropsTheReplyAtTheFence(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 9*time.Second), func(t *testing.T, r *rig) {
+		req := request()
+		go func() {
+			time.Sleep(5 * time.Second)
+			r.rob(req)
+		}()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Leave, "claim_lost")
+		if r.stored(req) != nil {
+			t.Error("a result is stored")
+		}
+		r.wantSlots(ended(capacity.OK))
+	})
+}
+
+func TestRun_ClaimAndSlotAreRenewedWhileItRuns(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 59*time.Second), func(t *testing.T, r *rig) {
+		req := request()
+		go func() {
+			for range 5 {
+				time.Sleep(11 * time.Second)
+				if other := r.take(req, "other"); other.State != claims.Busy || other.Wait < claims.Lease-engine.RenewEvery {
+					t.Errorf("another's take = %+v, want it busy by a fresh lease", other)
+				}
+				if a := batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
+					return r.capacity.Admit(b, target(), "x")
+				}); a.Granted {
+					t.Error("the slot was given away")
+				}
+			}
+		}()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
+	})
+}
+
+func TestRun_UnrenewedAttemptIsCancelledBeforeItsClaimLapses(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", time.Hour), func(t *testing.T, r *rig) {
+		start := time.Now()
+		r.trips.Before = func(context.Context, []redis.Cmder) error {
+			if time.Since(start) > time.Second {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Leave, "claim_lost")
+		if took := time.Since(start); took < 25*time.Second || took > 35*time.Second {
+			t.Errorf("cancelled after %v, want at most 35s and not at the first failure", took)
+		}
+	})
+}
+
+func TestRun_FailedRenewalIsMadeUpForByTheNext(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 55*time.Second), func(t *testing.T, r *rig) {
+		start := time.Now()
+		r.trips.Before = func(context.Context, []redis.Cmder) error {
+			if at := time.Since(start); at > 9*time.Second && at < 21*time.Second {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Stored, "ok")
+	})
+}

@@ -1,0 +1,143 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+func TestRun_RTWaitsForASlotThenFails(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		give, start := r.occupy(), time.Now()
+		defer give()
+		go func() { // somebody keeps it
+			for range 3 {
+				time.Sleep(20 * time.Second)
+				batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
+					return r.capacity.Admit(b, target(), "other")
+				})
+			}
+		}()
+		req := request()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "abandoned")
+		if took := time.Since(start); took < 28*time.Second || took > 30*time.Second {
+			t.Errorf("waited %v, want nearly 30s", took)
+		}
+		e := r.wantStored(req, llmq.CodeNoCapacity)
+		if e.RetryAfter <= 0 || e.Meta.Attempts != 0 || r.provider.calls.Load() != 0 {
+			t.Errorf("stored %+v after %d provider calls", e, r.provider.calls.Load())
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestRun_SlotThatComesFreeIsTaken(t *testing.T) {
+	t.Parallel()
+	for _, lane := range []llmq.Lane{llmq.LaneRT, llmq.LaneBG} {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+				give, start := r.occupy(), time.Now()
+				go func() {
+					time.Sleep(8 * time.Second)
+					give()
+				}()
+				req := request()
+				req.Lane = lane
+				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
+				if took := time.Since(start); took < 8*time.Second || took > 9*time.Second {
+					t.Errorf("started after %v, want within a second of the free slot", took)
+				}
+			})
+		})
+	}
+}
+
+func TestRun_DeadlineEndsTheWaitForASlot(t *testing.T) {
+	t.Parallel()
+	for _, lane := range llmq.Lanes() {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+				defer r.occupy()()
+				req, start := request(), time.Now()
+				req.Lane, req.Deadline = lane, time.Now().Add(4*time.Second)
+				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "abandoned")
+				if took := time.Since(start); took > 4*time.Second {
+					t.Errorf("waited %v, past the deadline", took)
+				}
+				r.wantStored(req, llmq.CodeExpired)
+			})
+		})
+	}
+}
+
+func TestRun_BGWaitsShortlyForASlotThenGoesBack(t *testing.T) {
+	t.Parallel()
+	for _, lane := range []llmq.Lane{llmq.LaneBG, llmq.LaneBulk} {
+		t.Run(string(lane), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+				defer r.occupy()()
+				req, start := request(), time.Now()
+				req.Lane, req.Deadline = lane, start.Add(time.Hour)
+				v := r.engine.Run(t.Context(), engine.Call{Request: req})
+				wantVerdict(t, v, engine.Release, "no_capacity")
+				if took := time.Since(start); took < 13*time.Second || took > 15*time.Second {
+					t.Errorf("waited %v, want nearly 15s", took)
+				}
+				if v.After < 5*time.Second || v.After > 15*time.Second || v.Defer == nil {
+					t.Fatalf("verdict %+v", v)
+				}
+				// Still claimed until the message's visibility has been changed.
+				if other := r.take(req, "other"); other.State != claims.Busy {
+					t.Errorf("before the defer: %+v, want it busy", other)
+				}
+				v.Defer(t.Context())
+				if other := r.take(req, "other"); other.State != claims.Deferred || other.Wait != v.After.Truncate(time.Millisecond) {
+					t.Errorf("after the defer: %+v, want it deferred for %v", other, v.After)
+				}
+				time.Sleep(v.After)
+				if other := r.take(req, "other"); other.State != claims.Taken || other.Claim.Attempts != 0 || other.Claim.Takeovers != 0 {
+					t.Errorf("in the end: %+v; waiting is neither an attempt nor a takeover", other)
+				}
+			})
+		})
+	}
+}
+
+func TestRun_ReleaseForLackOfASlotEndsByTheDeadline(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		defer r.occupy()()
+		req := request()
+		req.Lane, req.Deadline = llmq.LaneBG, time.Now().Add(18*time.Second)
+		v := r.engine.Run(t.Context(), engine.Call{Request: req})
+		wantVerdict(t, v, engine.Release, "no_capacity")
+		if back := time.Now().Add(v.After); back.After(req.Deadline) {
+			t.Errorf("back %v after the deadline", back.Sub(req.Deadline))
+		}
+	})
+}
+
+func TestRun_ClaimLostWhileWaitingForASlotStoresNothing(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		defer r.occupy()()
+		req := request()
+		go func() {
+			time.Sleep(5 * time.Second)
+			r.rob(req)
+		}()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Leave, "claim_lost")
+		if r.stored(req) != nil {
+			t.Error("a result is stored")
+		}
+	})
+}
