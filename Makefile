@@ -7,7 +7,8 @@ BUILD   := .build
 TOOLS   := $(CURDIR)/$(BUILD)/tools
 GOLANGCI_VERSION := v2.15.0
 FUNCTIONS := enqueue worker admin
-GOFLAGS_FN := -trimpath -buildvcs=false -tags lambda.norpc -ldflags "-s -w -buildid="
+# One set of flags everywhere, so that what was compiled once is not compiled again.
+GO_FLAGS := -trimpath -tags lambda.norpc
 CDK := infra/cdk
 CDK_ENV := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 CDK_DISABLE_CLI_TELEMETRY=true
 # Flags of every test run; CI sets -race, which needs a C compiler.
@@ -19,20 +20,20 @@ help: ## list the targets
 
 .PHONY: run
 run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT)
-	@go run ./local/run
+	@CGO_ENABLED=0 go run $(GO_FLAGS) ./local/run
 
 .PHONY: test
 test: ## every test that needs only Go, and the CDK module's where Node is installed
 	@echo "· Go tests"
 	@command -v valkey-server >/dev/null || echo "· valkey-server is not installed: tests that need a real Valkey are skipped, the rest runs on miniredis"
-	go test $(TESTFLAGS) ./...
+	go test $(GO_FLAGS) $(TESTFLAGS) ./...
 	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
 
 .PHONY: build
 build: ## the functions' bootstrap binaries for arm64 and amd64, in dist/, with their sizes
 	@for arch in arm64 amd64; do for f in $(FUNCTIONS); do \
 		mkdir -p dist/$$arch/$$f; \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GOFLAGS_FN) -o dist/$$arch/$$f/bootstrap ./functions/$$f; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GO_FLAGS) -buildvcs=false -ldflags "-s -w -buildid=" -o dist/$$arch/$$f/bootstrap ./functions/$$f; \
 		printf '%-6s %-8s %5.1f MiB\n' $$arch $$f $$(stat -c %s dist/$$arch/$$f/bootstrap | awk '{print $$1/1048576}'); \
 	done; done
 
@@ -63,8 +64,8 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 .PHONY: bench
 bench: ## benchmarks, and what one call through the queue costs
-	go test -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
-	go run ./local/bench
+	go test $(GO_FLAGS) -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
+	CGO_ENABLED=0 go run $(GO_FLAGS) ./local/bench
 
 $(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
 	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error
