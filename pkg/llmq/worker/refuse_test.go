@@ -1,0 +1,195 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/worker"
+)
+
+// H08: rotten records leave by the dead-letter queue, told once and without their
+// content; their neighbours never notice.
+func TestHandle_RottenMessagesLeaveTheirNeighboursAlone(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.run = func(_ context.Context, c engine.Call) engine.Verdict {
+			if c.Request.ID == "r-4" {
+				return engine.Verdict{Action: engine.Release, After: time.Minute, Reason: "provider_error"}
+			}
+			return engine.Verdict{Action: engine.Stored, Reason: "ok"}
+		}
+		m4 := message("m4", strings.Replace(envelope("r-4"), `"v":1`, `"v":1,"lane":"bg"`, 1))
+		batch := []queue.Message{message("m1", envelope("r-1")), message("m2", `{"Service":"Amazon S3","Event":"s3:TestEvent","Bucket":"b"}`), message("m3", `not json {`), m4}
+		for i := range batch {
+			batch[i].Queue = "llm-chat-a"
+		}
+		out := w.Handle(t.Context(), batch)
+		want := []worker.Outcome{
+			{MessageID: "m1", Action: worker.Ack, Reason: "ok"},
+			{MessageID: "m2", Action: worker.Ack, Reason: "bad_envelope"},
+			{MessageID: "m3", Action: worker.Ack, Reason: "bad_envelope"},
+			{MessageID: "m4", Action: worker.Keep, Reason: "provider_error"},
+		}
+		if diff := cmp.Diff(want, out); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		if len(w.calls) != 2 || len(w.sent) != 2 {
+			t.Errorf("%d calls and dead letters %+v, want two of each", len(w.calls), w.sent)
+		}
+		log := w.log.String()
+		if n := strings.Count(log, `"dead-lettered"`); n != 2 {
+			t.Errorf("dead letters were told %d times, want once each:\n%s", n, log)
+		}
+		for _, content := range []string{"TestEvent", "Amazon", "not json"} {
+			if strings.Contains(log, content) {
+				t.Errorf("the log holds %q:\n%s", content, log)
+			}
+		}
+	})
+}
+
+// DS1: what is acknowledged unrun lies in the dead-letter queue as it came, with its
+// reason beside it.
+func TestHandle_DeadLetterIsTheMessageWithItsReason(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		m := message("m", "{ \"v\" : 1, \"secret\":\"\x01\xff \" ")
+		m.Attributes = map[string]string{"llmq_v": "1", "team": "x"}
+		w.send = func(context.Context, queue.Name) error {
+			time.Sleep(time.Second)
+			return nil
+		}
+		out := w.Handle(t.Context(), []queue.Message{m})
+		if out[0].Action != worker.Ack || time.Since(w.start) != time.Second {
+			t.Errorf("outcome %+v after %v, want it acknowledged once it was sent", out[0], time.Since(w.start))
+		}
+		want := []letter{{"llm-chat-a-rt-dlq", queue.Outgoing{Body: m.Body, Attributes: map[string]string{
+			"llmq_v": "1", "team": "x", "llmq_reason": "bad_envelope", "llmq_error": w.sent[0].Attributes["llmq_error"],
+		}}}}
+		if diff := cmp.Diff(want, w.sent); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		if len(m.Attributes) != 2 {
+			t.Errorf("the message's own attributes became %v", m.Attributes)
+		}
+	})
+}
+
+// SQS carries ten attributes; the reason is always among them.
+func TestHandle_DeadLetterHasAtMostTenAttributes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ given, want int }{{0, 2}, {7, 9}, {8, 10}, {9, 10}, {10, 10}} {
+		t.Run(fmt.Sprint(tt.given), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				m := message("m", "no")
+				m.Attributes = map[string]string{}
+				for i := range tt.given {
+					m.Attributes[fmt.Sprintf("z%d", i)] = "x"
+				}
+				w.Handle(t.Context(), []queue.Message{m})
+				got := w.sent[0].Attributes
+				if len(got) != tt.want || got["llmq_reason"] != "bad_envelope" || got["llmq_error"] == "" {
+					t.Errorf("attributes %v, want %d with the reason", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A letter that comes back from the dead-letter queue unmended has one reason, the new one.
+func TestHandle_DeadLetterOfADeadLetterTellsTheLastReason(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		m := message("m", "no")
+		m.Attributes = map[string]string{"llmq_reason": "newer_envelope", "llmq_error": "old"}
+		w.Handle(t.Context(), []queue.Message{m})
+		if got := w.sent[0].Attributes; len(got) != 2 || got["llmq_reason"] != "bad_envelope" || got["llmq_error"] == "old" {
+			t.Errorf("attributes %v", got)
+		}
+	})
+}
+
+// DS1: a dead letter that could not be sent is not acknowledged.
+func TestHandle_DeadLetterThatCannotBeSentComesBack(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.send = func(context.Context, queue.Name) error { return llmq.Errorf(llmq.CodeQueueUnavailable, "down") }
+		out := w.Handle(t.Context(), []queue.Message{message("m", "no")})
+		if diff := cmp.Diff([]worker.Outcome{{MessageID: "m", Action: worker.Keep, Reason: "bad_envelope"}}, out); diff != "" {
+			t.Errorf("outcome (-want +got):\n%s", diff)
+		}
+		want := []string{"0s hide hm of llm-chat-a-rt for 55s (1 of 1)", "0s send to llm-chat-a-rt-dlq failed", "0s hide hm of llm-chat-a-rt for 10s (1 of 1)"}
+		if diff := cmp.Diff(want, w.done()); diff != "" {
+			t.Errorf("did (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// DS19: a newer message waits an hour for newer workers, and is dropped never.
+func TestHandle_NewerMessageWaitsForNewerWorkers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		age  time.Duration
+		want worker.Action
+	}{{0, worker.Keep}, {59 * time.Minute, worker.Keep}, {time.Hour - time.Nanosecond, worker.Keep}, {time.Hour, worker.Ack}, {24 * time.Hour, worker.Ack}} {
+		t.Run(tt.age.String(), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				m := message("m", `{"v":2,"what":{"this":"release","can't":"know"}}`)
+				m.SentAt = w.start.Add(-tt.age)
+				out := w.Handle(t.Context(), []queue.Message{m})
+				if diff := cmp.Diff([]worker.Outcome{{MessageID: "m", Action: tt.want, Reason: "newer_envelope"}}, out); diff != "" {
+					t.Errorf("outcome (-want +got):\n%s", diff)
+				}
+				want := []string{"0s hide hm of llm-chat-a-rt for 55s (1 of 1)", "0s hide hm of llm-chat-a-rt for 30s (1 of 1)"}
+				if tt.want == worker.Ack {
+					want[1] = "0s send to llm-chat-a-rt-dlq"
+					if w.sent[0].Attributes["llmq_reason"] != "newer_envelope" {
+						t.Errorf("attributes %v", w.sent[0].Attributes)
+					}
+				}
+				if diff := cmp.Diff(want, w.done()); diff != "" {
+					t.Errorf("did (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A version that is newer still must be valid JSON, or nothing is known about it.
+func TestHandle_NewerMessageWithAFieldTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		out := w.Handle(t.Context(), []queue.Message{message("m", `{"v":2,"v":1}`)})
+		if out[0].Action != worker.Ack || out[0].Reason != "bad_envelope" {
+			t.Errorf("outcome %+v", out[0])
+		}
+	})
+}
+
+func TestHandle_BodyStoreDownHandsTheMessageBack(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.get = func(context.Context, llmq.Ref) ([]byte, error) {
+			return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "down").Because(errors.New("503 Slow Down"))
+		}
+		w.Handle(t.Context(), []queue.Message{message("m", withRef("off/"+llmq.TenantHash("t")+"/x"))})
+		want := []string{"0s hide hm of llm-chat-a-rt for 55s (1 of 1)", "0s hide hm of llm-chat-a-rt for 10s (1 of 1)"}
+		if diff := cmp.Diff(want, w.done()); diff != "" {
+			t.Errorf("did (-want +got):\n%s", diff)
+		}
+		if !strings.Contains(w.log.String(), "503 Slow Down") {
+			t.Errorf("the cause is not told:\n%s", w.log.String())
+		}
+	})
+}
