@@ -1,0 +1,221 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/client"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
+	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/results"
+)
+
+// rig is a client with a stand-in for all workers: what is sent is run by serve.
+type rig struct {
+	*client.Client
+	t      testing.TB
+	valkey redis.UniversalClient
+	trips  *luatest.Trips
+	mini   *miniredis.Miniredis
+	space  keys.Space
+	claims *claims.Store
+	log    *bytes.Buffer
+
+	serve   func(r llmq.Request) *llmq.Result // nil: nobody works
+	sendErr error                             // of a send; the message is sent all the same
+	putErr  error                             // of a body
+
+	working sync.WaitGroup
+	mu      sync.Mutex // guards all below
+	sent    []sent
+	put     map[string][]byte
+	runs    int
+}
+
+type sent struct {
+	queue queue.Name
+	queue.Outgoing
+}
+
+// Send implements queue.Queue.
+func (r *rig) Send(_ context.Context, q queue.Name, m queue.Outgoing) error {
+	r.mu.Lock()
+	r.sent = append(r.sent, sent{q, m})
+	r.mu.Unlock()
+	if r.serve != nil {
+		r.working.Go(func() { r.work(m.Body) })
+	}
+	return r.sendErr
+}
+
+// Extend implements queue.Queue.
+func (r *rig) Extend(_ context.Context, _ queue.Name, leases []queue.Lease) []error {
+	return make([]error, len(leases))
+}
+
+// Depth implements queue.Queue.
+func (r *rig) Depth(context.Context, queue.Name) (queue.Depth, error) { return queue.Depth{}, nil }
+
+// Put implements the client's bodies and those of results.
+func (r *rig) Put(_ context.Context, key string, body []byte) (llmq.Ref, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.put[key] = body
+	return llmq.Ref{Key: key, SHA256: strings.Repeat("0a", 32), Bytes: int64(len(body))}, r.putErr
+}
+
+// Get implements the bodies of results.
+func (r *rig) Get(_ context.Context, ref llmq.Ref) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.put[ref.Key], nil
+}
+
+// work is a worker: it takes the claim, runs, and stores under its fence.
+func (r *rig) work(body []byte) {
+	env, err := llmq.DecodeEnvelope(body)
+	if err != nil {
+		r.t.Errorf("what was sent is no envelope: %v", err)
+		return
+	}
+	ref, err := llmq.ParseModelRef(env.Model)
+	if err != nil {
+		r.t.Errorf("model of the envelope: %v", err)
+		return
+	}
+	req := llmq.Request{ID: env.ID, Tenant: env.Tenant, Op: env.Op, Model: ref, Lane: env.Lane, Deadline: env.Deadline, Body: env.Params}
+	var b luascript.Batch
+	takes := r.claims.Take(&b, req, llmq.NewID())
+	if err := b.Run(r.t.Context(), r.valkey); err != nil {
+		return // the store is down: the message would come back
+	}
+	take, err := takes()
+	if err != nil || take.State != claims.Taken {
+		return
+	}
+	r.mu.Lock()
+	r.runs++
+	r.mu.Unlock()
+	res := r.serve(req)
+	if res == nil {
+		return
+	}
+	res.RID, res.Tenant = req.RID(), req.Tenant
+	stored, err := llmq.EncodeResult(*res, nil)
+	if err != nil {
+		r.t.Errorf("encode the result: %v", err)
+		return
+	}
+	var f luascript.Batch
+	r.claims.Finish(&f, take.Claim, stored)
+	if err := f.Run(r.t.Context(), r.valkey); err != nil {
+		r.t.Errorf("finish: %v", err)
+	}
+}
+
+// counts are the sends and the runs so far.
+func (r *rig) counts() (sends, runs int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sent), r.runs
+}
+
+func (r *rig) want(sends, runs int) {
+	r.t.Helper()
+	if s, n := r.counts(); s != sends || n != runs {
+		r.t.Errorf("%d sends and %d runs, want %d and %d", s, n, sends, runs)
+	}
+}
+
+// replies makes workers that take their time.
+func replies(after time.Duration) func(llmq.Request) *llmq.Result {
+	return func(r llmq.Request) *llmq.Result {
+		time.Sleep(after)
+		return &llmq.Result{Reply: &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{"for":"` + r.ID + `"}`), Meta: llmq.Meta{RequestID: r.ID, Attempts: 1, Worker: "w"}}}
+	}
+}
+
+func catalogue() llmq.Catalogue {
+	wires := []llmq.Wire{llmq.WireOpenAI}
+	return llmq.NewCatalogue([]llmq.Model{
+		{Alias: "m", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{Model: "m", Name: "t", Provider: "p", ModelID: "gpt-x", Wires: wires, MaxConcurrency: 1}}},
+	})
+}
+
+// bubble runs a test of a client on miniredis, in a bubble.
+func bubble(t *testing.T, serve func(llmq.Request) *llmq.Result, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := llmqtest.NewMiniredis(t)
+		r := newRig(t, luatest.Pipe(t, m), serve)
+		r.mini = m
+		test(t, r)
+		r.working.Wait()
+	})
+}
+
+func newRig(t testing.TB, c redis.UniversalClient, serve func(llmq.Request) *llmq.Result) *rig {
+	t.Helper()
+	r := &rig{t: t, valkey: c, trips: &luatest.Trips{}, space: luatest.Space(), log: &bytes.Buffer{}, serve: serve, put: map[string][]byte{}}
+	c.AddHook(r.trips)
+	r.claims = claims.New(r.space)
+	store := results.New(c, r.space, r, 1000)
+	hub := results.NewHub(store)
+	t.Cleanup(func() {
+		if err := hub.Close(); err != nil {
+			t.Errorf("close hub: %v", err)
+		}
+	})
+	cl, err := client.New(client.Config{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue(), InlineMaxBytes: 1000}, client.Deps{
+		Valkey: c, Queue: r, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	})
+	if err != nil {
+		t.Fatalf("new client: %v", err)
+	}
+	r.Client = cl
+	return r
+}
+
+func request() llmq.Request {
+	return llmq.Request{
+		ID: "req-1", Tenant: "team", KeyID: "k", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "m"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain,
+		Deadline: time.UnixMilli(time.Now().Add(90 * time.Second).UnixMilli()), Body: []byte("{ \"model\":\"m\",\n\"x\":\"<y>\" }"), User: "u", Session: "s", Trace: "tr",
+	}
+}
+
+func (r *rig) wantReply(req llmq.Request) *llmq.Reply {
+	r.t.Helper()
+	reply, err := r.Do(r.t.Context(), req)
+	if err != nil || string(reply.Body) != `{"for":"`+req.ID+`"}` {
+		r.t.Fatalf("do = %+v, %v; want its reply", reply, err)
+	}
+	return reply
+}
+
+func (r *rig) wantError(ctx context.Context, req llmq.Request, code llmq.Code) *llmq.Error {
+	r.t.Helper()
+	reply, err := r.Do(ctx, req)
+	e, ok := errors.AsType[*llmq.Error](err)
+	if !ok || e.Code != code || reply != nil {
+		r.t.Fatalf("do = %+v, %v; want %s", reply, err, code)
+	}
+	if e.Meta.RequestID != req.ID || e.Meta.Lane != req.Lane {
+		r.t.Errorf("the error's meta is %+v", e.Meta)
+	}
+	return e
+}
