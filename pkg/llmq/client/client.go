@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,7 +108,31 @@ func cutOff(err error) bool {
 // grace is how long past its deadline a request's own verdict on it is waited for.
 const grace = 2 * time.Second
 
+// check refuses what every worker would: its message would end in the dead-letter queue,
+// and its caller wait in vain.
+func check(r llmq.Request) error {
+	if err := llmq.CheckID("id", r.ID); err != nil {
+		return err
+	}
+	if err := llmq.CheckTenant(r.Tenant); err != nil {
+		return err
+	}
+	if !slices.Contains(llmq.Lanes(), r.Lane) {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "lane %q is unknown; use rt, bg or bulk", llmq.Clip(string(r.Lane), 40)).At("lane")
+	}
+	if r.Deadline.IsZero() {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "the request has no deadline").At("deadline")
+	}
+	if len(r.Body) == 0 {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "the request has no body").At("body")
+	}
+	return nil
+}
+
 func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
+	if err := check(r); err != nil {
+		return nil, err
+	}
 	model, _, err := c.cfg.Catalogue.Resolve(r.Model, r.Op.Wire())
 	if err != nil {
 		return nil, err

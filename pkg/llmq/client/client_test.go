@@ -289,6 +289,10 @@ func TestDo_StoreDownIsUnavailableAndNothingIsSent(t *testing.T) {
 func TestDo_StoreLostAfterTheSendIsTakenUpByARepeat(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(3*time.Second), func(t *testing.T, r *rig) {
+		warm := request()
+		warm.ID = "warm" // the store learns the scripts: one it does not know has no effect
+		r.wantReply(warm)
+		r.working.Wait()
 		lost := false
 		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
 			if len(cmds) == 3 && !lost { // mark, state, result
@@ -299,7 +303,7 @@ func TestDo_StoreLostAfterTheSendIsTakenUpByARepeat(t *testing.T) {
 		}
 		r.wantError(t.Context(), request(), llmq.CodeQueueUnavailable)
 		r.wantReply(request())
-		r.want(1, 1)
+		r.want(2, 2)
 	})
 }
 
