@@ -1,0 +1,70 @@
+package keys_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+)
+
+// The names are what access rules are written for (SECURITY-DESIGN VK1), and what
+// running deployments have stored: another form is a migration.
+func TestSpace_Names(t *testing.T) {
+	t.Parallel()
+	s := keys.New("prod-eu")
+	rid := llmq.NewRID("team-a", "req-1")
+	tail := "6blxzankcxhrp6mb:{" + string(rid) + "}"
+	want := keys.Call{
+		Submission: "llmq:prod-eu:sub:" + tail, Claim: "llmq:prod-eu:clm:" + tail,
+		Result: "llmq:prod-eu:res:" + tail, Wake: "llmq:prod-eu:wake:" + tail,
+	}
+	if diff := cmp.Diff(want, s.Call("team-a", rid)); diff != "" {
+		t.Errorf("names of a call (-want +got):\n%s", diff)
+	}
+	target := keys.Target{Slots: "llmq:prod-eu:cap:{cap}:chat-a@apac:slots", Tally: "llmq:prod-eu:cap:{cap}:chat-a@apac:tally"}
+	if diff := cmp.Diff(target, s.Target(llmq.Target{Model: "chat-a", Name: "apac"})); diff != "" {
+		t.Errorf("names of a target (-want +got):\n%s", diff)
+	}
+}
+
+var tag = regexp.MustCompile(`\{([^}]+)\}`)
+
+// A cluster hashes what stands in the first braces: one request's keys must share a slot,
+// whatever its caller called it.
+func TestSpace_OneTagEach(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"r", "{evil}", "a}b{c", strings.Repeat("x", 128)} {
+		rid := llmq.NewRID("t", id)
+		c := keys.New("e").Call("t", rid)
+		for _, k := range []string{c.Submission, c.Claim, c.Result, c.Wake} {
+			if m := tag.FindAllStringSubmatch(k, -1); len(m) != 1 || m[0][1] != string(rid) {
+				t.Errorf("id %q: the tags of %s are %v", id, k, m)
+			}
+			if strings.Contains(k, id) && len(id) > 1 {
+				t.Errorf("the caller's own text %q stands in %s", id, k)
+			}
+		}
+	}
+}
+
+func TestSpace_KeepsEnvironmentsTenantsAndRequestsApart(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, env := range []string{"dev", "prod"} {
+		for _, tenant := range []string{"a", "b"} {
+			for _, id := range []string{"1", "2"} {
+				c := keys.New(env).Call(tenant, llmq.NewRID(tenant, id))
+				for _, k := range []string{c.Submission, c.Claim, c.Result, c.Wake} {
+					if seen[k] {
+						t.Errorf("%s stands for two things", k)
+					}
+					seen[k] = true
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,477 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
+	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/worker"
+)
+
+// The tests of this file run workers with the real engine and a real store.
+
+// fakeProvider answers by its function; it counts calls by body, and those in flight.
+type fakeProvider struct {
+	call func(ctx context.Context, req provider.Request) (*provider.Response, error)
+
+	mu             sync.Mutex // guards all below
+	calls          map[string]int
+	inFlight, peak int
+}
+
+func (p *fakeProvider) Call(ctx context.Context, req provider.Request) (*provider.Response, error) {
+	p.mu.Lock()
+	p.calls[string(req.Body)]++
+	p.inFlight++
+	p.peak = max(p.peak, p.inFlight)
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.inFlight--
+		p.mu.Unlock()
+	}()
+	return p.call(ctx, req)
+}
+
+func (p *fakeProvider) total() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, c := range p.calls {
+		n += c
+	}
+	return n
+}
+
+// replies is a provider that takes its time.
+func replies(after time.Duration) func(context.Context, provider.Request) (*provider.Response, error) {
+	return func(ctx context.Context, req provider.Request) (*provider.Response, error) {
+		select {
+		case <-time.After(after):
+			return &provider.Response{Status: 200, ContentType: "application/json", Body: []byte(`{"to":` + string(req.Body) + `}`)}, nil
+		case <-ctx.Done():
+			return nil, &provider.Error{Class: provider.Retryable, Code: llmq.CodeProviderError, Err: ctx.Err()}
+		}
+	}
+}
+
+// plant is a store, a provider, and what makes workers on them.
+type plant struct {
+	t        testing.TB
+	valkey   redis.UniversalClient
+	trips    *luatest.Trips
+	space    keys.Space
+	results  *results.Store
+	provider *fakeProvider
+	most     int // slots of chat-a
+}
+
+func newPlant(t testing.TB, c redis.UniversalClient, most int, call func(context.Context, provider.Request) (*provider.Response, error)) *plant {
+	t.Helper()
+	p := &plant{t: t, valkey: c, trips: &luatest.Trips{}, space: luatest.Space(), most: most, provider: &fakeProvider{call: call, calls: map[string]int{}}}
+	c.AddHook(p.trips)
+	p.results = results.New(c, p.space, nil, 1<<20)
+	return p
+}
+
+// worker makes another worker, with what it did to its queue.
+func (p *plant) worker(name string) *world {
+	p.t.Helper()
+	models := catalogue().Models()
+	for i := range models {
+		models[i].Targets = slices.Clone(models[i].Targets)
+		models[i].Targets[0].MaxConcurrency = p.most
+	}
+	w := &world{start: time.Now()}
+	log := slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	e, err := engine.New(engine.Config{Worker: name, AttemptTimeout: 60 * time.Second, RTCapacityWait: 30 * time.Second}, engine.Deps{
+		Valkey: p.valkey, Catalogue: llmq.NewCatalogue(models), Claims: claims.New(p.space), Capacity: capacity.New(p.space), Results: p.results,
+		Providers: map[string]provider.Provider{"p": p.provider}, Log: log,
+	})
+	if err != nil {
+		p.t.Fatalf("new engine: %v", err)
+	}
+	cfg := config()
+	cfg.Catalogue = llmq.NewCatalogue(models)
+	for l := range cfg.Timeouts {
+		cfg.Timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
+	}
+	w.Worker, err = worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: e, Bodies: bodies{w}, Log: log})
+	if err != nil {
+		p.t.Fatalf("new worker: %v", err)
+	}
+	return w
+}
+
+// stored is the result of a request of tenant t, or nil.
+func (p *plant) stored(id string) *llmq.Result {
+	p.t.Helper()
+	r := llmq.Request{ID: id, Tenant: "t"}
+	b, err := p.valkey.Get(p.t.Context(), p.space.Call("t", r.RID()).Result).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if err != nil {
+		p.t.Fatalf("read the result: %v", err)
+	}
+	res, err := p.results.Decode(p.t.Context(), r, b)
+	if err != nil {
+		p.t.Fatalf("decode the result: %v", err)
+	}
+	return &res
+}
+
+func (p *plant) wantError(id string, code llmq.Code) {
+	p.t.Helper()
+	if res := p.stored(id); res == nil || res.Err == nil || res.Err.Code != code {
+		p.t.Errorf("%s: stored %+v, want the error %s", id, res, code)
+	}
+}
+
+// on is a message of a request, with a body of its own, on chat-a's queue of a lane.
+func on(id string, lane llmq.Lane) queue.Message {
+	m := message(id, `{"v":1,"id":"`+id+`","op":"chat","model":"chat-a","tenant":"t","params":{"n":"`+id+`"}}`)
+	m.Queue = names.Model("chat-a", lane)
+	return m
+}
+
+// wholeBubble runs a test of workers on virtual time.
+func wholeBubble(t *testing.T, most int, call func(context.Context, provider.Request) (*provider.Response, error), test func(t *testing.T, p *plant)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, newPlant(t, luatest.Pipe(t, llmqtest.NewMiniredis(t)), most, call))
+	})
+}
+
+func actions(out []worker.Outcome) []string {
+	var got []string
+	for _, o := range out {
+		what := "keep"
+		if o.Action == worker.Ack {
+			what = "ack"
+		}
+		got = append(got, o.MessageID+" "+what+" "+o.Reason)
+	}
+	return got
+}
+
+// H08: m1 succeeds, m2 and m3 are rotten for good, m4 finds no slot and is handed back.
+func TestWhole_OneBatchWithEachKindOfEnd(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 1, replies(25*time.Second), func(t *testing.T, p *plant) {
+		w := p.worker("w")
+		first := on("m1", llmq.LaneBG)
+		second, third := message("m2", `{"Service":"Amazon S3","Event":"s3:TestEvent","Bucket":"b"}`), message("m3", "not json {")
+		fourth := on("m4", llmq.LaneBG)
+		busy := newHolder(t, p)
+		defer busy.release()
+		// The one slot is held for 10 s: one of the two gets it after that, the other waits 15 s in vain.
+		go func() {
+			time.Sleep(10 * time.Second)
+			busy.release()
+		}()
+		got := actions(w.Handle(t.Context(), []queue.Message{first, second, third, fourth}))
+		slices.Sort(got)
+		wantEither := [][]string{
+			{"m1 ack ok", "m2 ack bad_envelope", "m3 ack bad_envelope", "m4 keep no_capacity"},
+			{"m1 keep no_capacity", "m2 ack bad_envelope", "m3 ack bad_envelope", "m4 ack ok"},
+		}
+		if !cmp.Equal(wantEither[0], got) && !cmp.Equal(wantEither[1], got) {
+			t.Errorf("outcomes %v", got)
+		}
+		if n := p.provider.total(); n != 1 {
+			t.Errorf("%d provider calls, want 1", n)
+		}
+		if len(w.sent) != 2 {
+			t.Errorf("dead letters: %+v", w.sent)
+		}
+	})
+}
+
+// holder holds the only slot.
+type holder struct {
+	p    *plant
+	once sync.Once
+}
+
+func newHolder(t testing.TB, p *plant) *holder {
+	t.Helper()
+	key := p.space.Target(llmq.Target{Model: "chat-a", Name: "main"}).Slots
+	if err := p.valkey.ZAdd(t.Context(), key, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "holder"}).Err(); err != nil {
+		t.Fatalf("hold the slot: %v", err)
+	}
+	return &holder{p: p}
+}
+
+func (h *holder) release() {
+	h.once.Do(func() {
+		key := h.p.space.Target(llmq.Target{Model: "chat-a", Name: "main"}).Slots
+		if err := h.p.valkey.ZRem(h.p.t.Context(), key, "holder").Err(); err != nil {
+			h.p.t.Errorf("release the slot: %v", err)
+		}
+	})
+}
+
+func TestWhole_ThrottleIsStoredAndAcknowledged(t *testing.T) {
+	t.Parallel()
+	throttle := func(context.Context, provider.Request) (*provider.Response, error) {
+		return nil, &provider.Error{Class: provider.Throttle, Code: llmq.CodeRateLimited, Status: 429, RetryAfter: 9 * time.Second, Message: "slow down"}
+	}
+	wholeBubble(t, 1, throttle, func(t *testing.T, p *plant) {
+		got := actions(p.worker("w").Handle(t.Context(), []queue.Message{on("a", llmq.LaneRT)}))
+		if diff := cmp.Diff([]string{"a ack throttled"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		p.wantError("a", llmq.CodeRateLimited)
+		if after := p.stored("a").Err.RetryAfter; after != 9*time.Second {
+			t.Errorf("retry after %v", after)
+		}
+	})
+}
+
+// H12 a: neither run nor dead-lettered, but told.
+func TestWhole_DeadlineThatPassedInTheQueueIsToldAndAcknowledged(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 1, replies(0), func(t *testing.T, p *plant) {
+		m := on("a", llmq.LaneRT)
+		m.SentAt = time.Now().Add(-92 * time.Second)
+		w := p.worker("w")
+		got := actions(w.Handle(t.Context(), []queue.Message{m}))
+		if diff := cmp.Diff([]string{"a ack abandoned"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		p.wantError("a", llmq.CodeExpired)
+		if n := p.provider.total(); n != 0 || len(w.sent) != 0 {
+			t.Errorf("%d provider calls, dead letters %v", n, w.sent)
+		}
+	})
+}
+
+// H10 a: the same message twice in one batch.
+func TestWhole_CopiesInOneBatchRunOnce(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 5, replies(3*time.Second), func(t *testing.T, p *plant) {
+		one, two := on("a", llmq.LaneRT), on("a", llmq.LaneRT)
+		two.Receipt = "other"
+		w := p.worker("w")
+		got := actions(w.Handle(t.Context(), []queue.Message{one, two}))
+		slices.Sort(got)
+		if diff := cmp.Diff([]string{"a ack ok", "a keep running_elsewhere"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		time.Sleep(claims.Lease)
+		two.SentAt = time.Now()
+		if diff := cmp.Diff([]string{"a ack already_stored"}, actions(w.Handle(t.Context(), []queue.Message{two}))); diff != "" {
+			t.Errorf("when it is back (-want +got):\n%s", diff)
+		}
+		if n := p.provider.total(); n != 1 {
+			t.Errorf("%d provider calls, want 1", n)
+		}
+	})
+}
+
+func TestWhole_ProviderPanicSparesTheNeighboursAndIsTakenOver(t *testing.T) {
+	t.Parallel()
+	var panicked atomic.Bool
+	call := func(ctx context.Context, req provider.Request) (*provider.Response, error) {
+		if strings.Contains(string(req.Body), "bad") && panicked.CompareAndSwap(false, true) {
+			panic("boom")
+		}
+		return replies(20*time.Second)(ctx, req)
+	}
+	wholeBubble(t, 5, call, func(t *testing.T, p *plant) {
+		w := p.worker("w")
+		bad := on("bad", llmq.LaneBG)
+		got := actions(w.Handle(t.Context(), []queue.Message{on("a", llmq.LaneBG), bad, on("b", llmq.LaneBG)}))
+		if diff := cmp.Diff([]string{"a ack ok", "bad keep not_finished", "b ack ok"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		time.Sleep(worker.Lease - 20*time.Second) // its visibility ends: the claim's lease has lapsed before
+		if diff := cmp.Diff([]string{"bad ack ok"}, actions(w.Handle(t.Context(), []queue.Message{bad}))); diff != "" {
+			t.Errorf("when it is back (-want +got):\n%s", diff)
+		}
+		if m := p.stored("bad").Reply.Meta; m.Takeovers != 1 {
+			t.Errorf("meta %+v, want one takeover", m)
+		}
+	})
+}
+
+func TestWhole_StoreDownHandsTheBatchBack(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 5, replies(0), func(t *testing.T, p *plant) {
+		p.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+		w := p.worker("w")
+		got := actions(w.Handle(t.Context(), []queue.Message{on("a", llmq.LaneRT), on("b", llmq.LaneRT)}))
+		if diff := cmp.Diff([]string{"a keep store_unavailable", "b keep store_unavailable"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		if n := p.provider.total(); n != 0 || len(w.sent) != 0 {
+			t.Errorf("%d provider calls, dead letters %v", n, w.sent)
+		}
+	})
+}
+
+// The message stays hidden for its lease, longer than the claim's, when nothing could be stored.
+func TestWhole_ResultThatCannotBeStoredIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 5, replies(2*time.Second), func(t *testing.T, p *plant) {
+		start := time.Now()
+		p.trips.Before = func(context.Context, []redis.Cmder) error {
+			if since := time.Since(start); since > time.Second && since < 10*time.Second {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		w := p.worker("w")
+		m := on("a", llmq.LaneRT)
+		if diff := cmp.Diff([]string{"a keep store_unavailable"}, actions(w.Handle(t.Context(), []queue.Message{m}))); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"0s hide ha of llm-chat-a-rt for 55s (1 of 1)"}, w.done()); diff != "" {
+			t.Errorf("done to the queue (-want +got):\n%s", diff)
+		}
+		time.Sleep(worker.Lease)
+		if diff := cmp.Diff([]string{"a ack ok"}, actions(w.Handle(t.Context(), []queue.Message{m}))); diff != "" {
+			t.Errorf("when it is back (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A Lambda that has no time left claims nothing; one that runs out gives the request back.
+func TestWhole_OutOfTime(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 5, replies(30*time.Second), func(t *testing.T, p *plant) {
+		w := p.worker("w")
+		for _, left := range []time.Duration{0, 200 * time.Millisecond, worker.Margin} {
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			if diff := cmp.Diff([]string{"a keep out_of_time"}, actions(w.Handle(ctx, []queue.Message{on("a", llmq.LaneRT)}))); diff != "" {
+				t.Errorf("with %v left (-want +got):\n%s", left, diff)
+			}
+			cancel()
+		}
+		if n := p.provider.total(); n != 0 {
+			t.Errorf("%d provider calls, want none", n)
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if diff := cmp.Diff([]string{"a keep out_of_time"}, actions(w.Handle(ctx, []queue.Message{on("a", llmq.LaneRT)}))); diff != "" {
+			t.Errorf("cut short (-want +got):\n%s", diff)
+		}
+		if took := time.Since(start); took != 20*time.Second-worker.Margin {
+			t.Errorf("it ended after %v", took)
+		}
+		if diff := cmp.Diff([]string{"a ack ok"}, actions(w.Handle(t.Context(), []queue.Message{on("a", llmq.LaneRT)}))); diff != "" {
+			t.Errorf("next (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Claim, slot and visibility are renewed together while an attempt runs.
+func TestWhole_LeasesAreRenewedTogether(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 1, replies(55*time.Second), func(t *testing.T, p *plant) {
+		w, other := p.worker("w"), p.worker("other")
+		var done sync.WaitGroup
+		done.Go(func() {
+			if diff := cmp.Diff([]string{"a ack ok"}, actions(w.Handle(t.Context(), []queue.Message{on("a", llmq.LaneRT)}))); diff != "" {
+				t.Errorf("outcomes (-want +got):\n%s", diff)
+			}
+		})
+		time.Sleep(50 * time.Second) // past every lease, were it not renewed
+		copied := on("a", llmq.LaneRT)
+		if diff := cmp.Diff([]string{"a keep running_elsewhere"}, actions(other.Handle(t.Context(), []queue.Message{copied}))); diff != "" {
+			t.Errorf("a copy elsewhere (-want +got):\n%s", diff)
+		}
+		done.Wait()
+		var hides []string
+		for _, d := range w.done() {
+			at, _, _ := strings.Cut(d, " ")
+			hides = append(hides, at)
+		}
+		if diff := cmp.Diff([]string{"0s", "10s", "20s", "30s", "40s", "50s"}, hides); diff != "" {
+			t.Errorf("renewals of the message (-want +got):\n%s", diff)
+		}
+		if n := p.provider.total(); n != 1 {
+			t.Errorf("%d provider calls, want 1", n)
+		}
+	})
+}
+
+// Every request is delivered three times, in any order, to eight workers at once: each is
+// run once, answered with its own, and no more run than there are slots.
+func TestWhole_EachRequestRunsOnceHoweverOftenItIsDelivered(t *testing.T) {
+	t.Parallel()
+	const requests, copies, workers, slots = 50, 3, 8, 5
+	for _, cluster := range []bool{false, true} {
+		t.Run(fmt.Sprintf("cluster=%v", cluster), func(t *testing.T) {
+			t.Parallel()
+			p := newPlant(t, servers.Dial(t, cluster), slots, replies(20*time.Millisecond))
+			deliveries := make(chan queue.Message, requests*copies*100)
+			var open sync.WaitGroup // deliveries that are not acknowledged
+			for c := range copies {
+				for i := range requests {
+					m := on(fmt.Sprint("r", (i*7+c*13)%requests), llmq.LaneBG)
+					m.Receipt = fmt.Sprint("receipt ", c, " ", i)
+					open.Add(1)
+					deliveries <- m
+				}
+			}
+			var all sync.WaitGroup
+			for n := range workers {
+				w := p.worker(fmt.Sprint("w", n))
+				all.Go(func() {
+					for m := range deliveries {
+						for _, out := range w.Handle(t.Context(), []queue.Message{m}) {
+							if out.Action == worker.Ack {
+								open.Done()
+								continue
+							}
+							deliveries <- m // at once: far more often than a queue would
+						}
+					}
+				})
+			}
+			open.Wait()
+			close(deliveries)
+			all.Wait()
+			for i := range requests {
+				id := fmt.Sprint("r", i)
+				if n := p.provider.calls[`{"n":"`+id+`"}`]; n != 1 {
+					t.Errorf("%s was run %d times", id, n)
+				}
+				res := p.stored(id)
+				if res == nil || res.Reply == nil || string(res.Reply.Body) != `{"to":{"n":"`+id+`"}}` {
+					t.Errorf("%s: stored %+v", id, res)
+				}
+			}
+			if p.provider.peak > slots {
+				t.Errorf("%d calls were in flight at once, of %d slots", p.provider.peak, slots)
+			}
+			if p.provider.peak < 2 {
+				t.Errorf("only %d calls were in flight at once: the test shows nothing", p.provider.peak)
+			}
+		})
+	}
+}
