@@ -154,6 +154,7 @@ func catalogue() llmq.Catalogue {
 	wires := []llmq.Wire{llmq.WireOpenAI}
 	return llmq.NewCatalogue([]llmq.Model{
 		{Alias: "m", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{Model: "m", Name: "t", Provider: "p", ModelID: "gpt-x", Wires: wires, MaxConcurrency: 1}}},
+		{Alias: "large", Lanes: llmq.Lanes(), Targets: []llmq.Target{{Model: "large", Name: "t", Provider: "p", ModelID: "gpt-xl", Wires: wires, MaxConcurrency: 1}}},
 	})
 }
 

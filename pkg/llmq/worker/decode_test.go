@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
@@ -165,6 +166,25 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 					t.Errorf("queued at %v, want %v", w.calls[0].QueuedAt, m.SentAt)
 				}
 			})
+		})
+	}
+}
+
+// A body that the door lets in at its very limits fits into an envelope.
+func TestHandle_TakesWhatTheDoorTakes(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"depth":   `{"a":` + strings.Repeat("[", 99) + strings.Repeat("]", 99) + `}`,
+		"members": `{"a":[` + strings.Repeat(`{"a":1},`, 9_998) + `{"a":1}]}`,
+	} {
+		if err := strictjson.Check([]byte(body), strictjson.Default()); err != nil {
+			t.Fatalf("%s: the door refuses it: %v", name, err)
+		}
+		bubble(t, func(t *testing.T, w *world) {
+			m := message("m", `{"v":1,"id":"r","op":"chat","model":"chat-a","lane":"rt","fallback":"chain","deadline_ms":1,"tenant":"t","kid":"k","user":"u","session":"s","traceparent":"x","reply_to":"x","generation":1,"params":`+body+`}`)
+			if w.Handle(t.Context(), []queue.Message{m}); len(w.calls) != 1 {
+				t.Errorf("%s: dead letters %+v, want a call", name, w.sent)
+			}
 		})
 	}
 }
