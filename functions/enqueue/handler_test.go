@@ -56,7 +56,7 @@ func newDoor(t *testing.T) (handler, *recorder) {
 	}
 	calls := &recorder{}
 	door, err := httpapi.New(httpapi.DefaultConfig(), httpapi.Deps{
-		Calls: calls, Authenticator: keys, Logger: slog.New(slog.DiscardHandler),
+		Calls: calls, Authenticator: keys, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
 		Catalogue: llmq.NewCatalogue([]llmq.Model{
 			target("chat-a", "c", llmq.WireOpenAI), target("emb-a", "e", llmq.WireOpenAI),
 			target("conv-a", "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0", llmq.WireConverse),

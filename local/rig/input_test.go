@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/llm-queue/llmq/local/rig"
 )
@@ -208,12 +209,30 @@ func TestQueue_BadMessagesNeverTouchTheirNeighbours(t *testing.T) {
 			t.Errorf("%.60s: reason %q, want %q", body, dead[body], reason)
 		}
 	}
-	served := map[string]bool{}
-	for _, c := range r.Fake.Calls() {
-		served[string(c.Body)] = true
-	}
-	if len(served) != 2 {
-		t.Errorf("the provider saw %d different calls, want r-1 and r-9", len(served))
+	eventually(t, "r-1 and r-9 are served", func() bool {
+		served := map[string]bool{}
+		for _, c := range r.Fake.Calls() {
+			served[string(c.Body)] = true
+		}
+		return len(served) == 2
+	})
+	eventually(t, "only the newer message is left", func() bool {
+		out, err := api.GetQueueAttributes(ctx, &awssqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"All"}})
+		return err == nil && out.Attributes["ApproximateNumberOfMessages"] == "0" && out.Attributes["ApproximateNumberOfMessagesNotVisible"] == "1"
+	})
+}
+
+// eventually waits, within a bound, for what the processes of a rig bring about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(30 * time.Second); !holds(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("not so within 30 s: %s", what)
+		}
 	}
 }
 

@@ -30,18 +30,19 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		redis     = "github.com/redis/go-redis"
 		xxhash    = "github.com/cespare/xxhash"
 		atomic    = "go.uber.org/atomic"
+		cpu       = "golang.org/x/sys/cpu"
 		jsontext  = "github.com/go-json-experiment/json"
 		keys      = self + "/internal/keys"
 		luascript = self + "/internal/luascript"
 	)
-	state := []string{self + "$", keys, luascript, redis, xxhash, atomic}
+	state := []string{self + "$", keys, luascript, redis, xxhash, atomic, cpu}
 	for pkg, allowed := range map[string][]string{
 		"pkg/llmq":                     {self + "$"},
 		"pkg/llmq/queue":               {self + "$"},
 		"pkg/llmq/provider":            {self + "$"},
 		"pkg/llmq/config":              {self + "$", self + "/queue$", "go.yaml.in/yaml"},
 		"pkg/llmq/internal/keys":       {self + "$"},
-		"pkg/llmq/internal/luascript":  {self + "$", redis, xxhash, atomic},
+		"pkg/llmq/internal/luascript":  {self + "$", redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/strictjson": {self + "$", jsontext},
 		"pkg/llmq/capacity":            state,
 		"pkg/llmq/results":             state,

@@ -36,7 +36,7 @@ func main() {
 	case "exit":
 		os.Exit(3)
 	case "hang":
-		select {}
+		<-time.After(time.Hour) // without cgo the runtime would call select {} a deadlock
 	case "error":
 		post("init/error", `{"errorType":"Init.Broken","errorMessage":"no settings"}`)
 		os.Exit(1)
@@ -82,7 +82,7 @@ func drop() {
 	if resp, err := http.DefaultClient.Do(req); err == nil { // as above
 		_ = resp.Body.Close()
 	}
-	select {}
+	<-time.After(time.Hour) // without cgo the runtime would call select {} a deadlock
 }
 
 func handle(ctx context.Context, raw json.RawMessage) (any, error) {
