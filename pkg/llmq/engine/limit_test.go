@@ -97,6 +97,20 @@ func TestRun_LimitEndsTheWaitForASlotByARelease(t *testing.T) {
 	}
 }
 
+// H12: the last write must not use a context that is dead by then.
+func TestRun_DeadlineThatEndsTheContextTooIsToldAllTheSame(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", time.Minute), func(t *testing.T, r *rig) {
+		req := request()
+		req.Deadline = time.Now().Add(5 * time.Second)
+		ctx, cancel := context.WithDeadline(t.Context(), req.Deadline)
+		defer cancel()
+		wantVerdict(t, r.engine.Run(ctx, engine.Call{Request: req}), engine.Stored, "failed")
+		r.wantStored(req, llmq.CodeTimeout)
+		r.wantSlots(ended(capacity.Failed))
+	})
+}
+
 func TestRun_CancelledProcessGivesTheRequestBack(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Minute), func(t *testing.T, r *rig) {
