@@ -145,7 +145,7 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer waiter.Close()
+	defer waiter.Close() //nolint:contextcheck // a wait that has ended must still be undone
 	if !sub.Sent {
 		if err := c.send(ctx, r, model); err != nil {
 			return nil, err

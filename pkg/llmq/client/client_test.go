@@ -182,7 +182,7 @@ func TestDo_WaitEndsWithItsContextAndTheSameIDTakesItUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		start := time.Now()
-		if e := r.wantError(ctx, request(), llmq.CodeTimeout); !strings.Contains(e.Message, "req-1") {
+		if e := r.failure(ctx, request(), llmq.CodeTimeout); !strings.Contains(e.Message, "req-1") {
 			t.Errorf("message %q does not name the request", e.Message)
 		}
 		if took := time.Since(start); took != 3*time.Second {
@@ -212,7 +212,7 @@ func TestDo_StoredErrorIsTheCallersError(t *testing.T) {
 		return &llmq.Result{Err: e}
 	}
 	bubble(t, serve, func(t *testing.T, r *rig) {
-		e := r.wantError(t.Context(), request(), llmq.CodeRateLimited)
+		e := r.failure(t.Context(), request(), llmq.CodeRateLimited)
 		if e.Message != "m@t: slow down" || e.RetryAfter != 7*time.Second || e.Meta.Attempts != 1 {
 			t.Errorf("error %+v", e)
 		}
@@ -360,7 +360,7 @@ func TestDo_ForeignResultIsNotReturned(t *testing.T) {
 		if err := r.mini.Set(r.space.Call("team", req.RID()).Result, string(foreign)); err != nil {
 			t.Fatalf("set: %v", err)
 		}
-		if e := r.wantError(t.Context(), req, llmq.CodeInternal); strings.Contains(e.Error(), "theirs") {
+		if e := r.failure(t.Context(), req, llmq.CodeInternal); strings.Contains(e.Error(), "theirs") {
 			t.Errorf("the error quotes it: %v", e)
 		}
 	})

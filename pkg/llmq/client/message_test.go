@@ -123,7 +123,7 @@ func TestDo_RefusesWhatWouldBeDeadLettered(t *testing.T) {
 		bubble(t, replies(0), func(t *testing.T, r *rig) {
 			req := request()
 			tt.change(&req)
-			if e := r.wantError(t.Context(), req, llmq.CodeInvalidRequest); e.Field != tt.field {
+			if e := r.failure(t.Context(), req, llmq.CodeInvalidRequest); e.Field != tt.field {
 				t.Errorf("field %q, want %q", e.Field, tt.field)
 			}
 			if n := len(r.trips.Seen()); n != 0 {

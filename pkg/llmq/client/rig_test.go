@@ -208,7 +208,13 @@ func (r *rig) wantReply(req llmq.Request) *llmq.Reply {
 	return reply
 }
 
-func (r *rig) wantError(ctx context.Context, req llmq.Request, code llmq.Code) *llmq.Error {
+func (r *rig) wantError(ctx context.Context, req llmq.Request, code llmq.Code) {
+	r.t.Helper()
+	_ = r.failure(ctx, req, code)
+}
+
+// failure is wantError for those who look closer.
+func (r *rig) failure(ctx context.Context, req llmq.Request, code llmq.Code) *llmq.Error {
 	r.t.Helper()
 	reply, err := r.Do(ctx, req)
 	e, ok := errors.AsType[*llmq.Error](err)

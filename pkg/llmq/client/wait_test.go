@@ -113,7 +113,7 @@ func TestDo_ResultThatIsNotOneOfOursIsNotShown(t *testing.T) {
 						r.plant(req, stored)
 					})
 				}
-				if e := r.wantError(t.Context(), request(), llmq.CodeInternal); strings.Contains(e.Message, "for") || strings.Contains(e.Error(), `"for"`) {
+				if e := r.failure(t.Context(), request(), llmq.CodeInternal); strings.Contains(e.Message, "for") || strings.Contains(e.Error(), `"for"`) {
 					t.Errorf("%s, early %v: the error quotes it: %v", name, early, e)
 				}
 			})

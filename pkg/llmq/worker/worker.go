@@ -32,9 +32,9 @@ const (
 type Action int
 
 const (
-	// Ack: its result is stored, or it lies in the dead-letter queue. Delete it.
+	// Ack is for a message whose result is stored, or that lies in the dead-letter queue: delete it.
 	Ack Action = iota + 1
-	// Keep: it comes back by its visibility, which has been set. Do not delete it.
+	// Keep is for one that comes back by its visibility, which has been set: do not delete it.
 	Keep
 )
 
