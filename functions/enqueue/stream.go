@@ -21,10 +21,10 @@ func stream(ctx context.Context, h http.Handler, r *http.Request) *events.APIGat
 	pr, pw := io.Pipe()
 	w := &streamWriter{header: http.Header{}, head: make(chan struct{}), body: pw}
 	done := make(chan struct{})
-	go func() { //nolint:contextcheck // the request carries ctx
+	go func() {
 		defer close(done)
 		defer cancel()
-		_ = pw.CloseWithError(w.run(h, r.WithContext(ctx))) // it never fails
+		_ = pw.CloseWithError(w.run(h, r.WithContext(ctx))) //nolint:contextcheck // the request carries ctx; it never fails
 	}()
 	<-w.head
 	res := &events.APIGatewayProxyStreamingResponse{

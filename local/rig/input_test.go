@@ -70,7 +70,7 @@ const fine = `{"model":"chat-a","messages":[{"role":"user","content":"x"}]}`
 func TestDoor_BadInputIsRefused(t *testing.T) { //nolint:tparallel // the subtests share one door, which is asked again after them
 	t.Parallel()
 	r := ownRig(t, rig.Options{})
-	for _, tt := range []struct {
+	for _, tt := range []struct { //nolint:paralleltest // the subtests share what the test looks at in the end
 		name   string
 		call   call
 		status int
@@ -101,7 +101,7 @@ func TestDoor_BadInputIsRefused(t *testing.T) { //nolint:tparallel // the subtes
 		{"hostile host", call{body: fine, host: "evil.example"}, 403, "", ""},
 		{"a page of another site", call{body: fine, header: map[string]string{"Origin": "https://evil.example"}}, 403, "", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // see above
+		t.Run(tt.name, func(t *testing.T) { // see above
 			resp, body := send(t, r, tt.call)
 			if resp.StatusCode != tt.status {
 				t.Fatalf("status = %d, want %d; body %s", resp.StatusCode, tt.status, body)

@@ -83,7 +83,8 @@ func TestEnvelope_CarriesNoCharacterThatSQSRefuses(t *testing.T) {
 		t.Fatalf("encode: %v", err)
 	}
 	for _, r := range string(b) {
-		if !(r == 0x9 || r == 0xA || r == 0xD || 0x20 <= r && r <= 0xD7FF || 0xE000 <= r && r <= 0xFFFD || 0x10000 <= r && r <= 0x10FFFF) {
+		legal := r == 0x9 || r == 0xA || r == 0xD || 0x20 <= r && r <= 0xD7FF || 0xE000 <= r && r <= 0xFFFD || 0x10000 <= r && r <= 0x10FFFF
+		if !legal {
 			t.Errorf("the message holds %U", r)
 		}
 	}

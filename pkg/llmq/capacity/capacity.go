@@ -27,6 +27,7 @@ const (
 // about the target's capacity.
 type Ending string
 
+// The endings.
 const (
 	OK        Ending = "ok"        // the provider answered
 	Throttled Ending = "throttled" // the provider refused it for load

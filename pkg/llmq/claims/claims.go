@@ -118,13 +118,13 @@ type Claim struct {
 type TakeState int
 
 const (
-	// Taken: the caller owns the claim for [Lease].
+	// Taken means that the caller owns the claim for [Lease].
 	Taken TakeState = iota + 1
-	// Stored: the request has ended; nothing is left to do.
+	// Stored means that the request has ended; nothing is left to do.
 	Stored
-	// Busy: another owner's lease runs for Wait.
+	// Busy means that another owner's lease runs for Wait.
 	Busy
-	// Deferred: the claim was given back and can't be taken for Wait.
+	// Deferred means that the claim was given back and can't be taken for Wait.
 	Deferred
 )
 

@@ -152,7 +152,11 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		}
 	}
 	stored, err := c.look(ctx, r, sub)
-	if err != nil {
+	if errors.Is(err, llmq.CodeQueueUnavailable) {
+		// The message is on its queue: an error now would make the caller send, and pay for,
+		// another. The waiter reads the result once the store answers again.
+		c.Log.Warn("result not looked for; waiting for its wake", "request_id", r.ID, "error", err)
+	} else if err != nil {
 		return nil, err
 	}
 	if stored == nil {

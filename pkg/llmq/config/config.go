@@ -32,7 +32,7 @@ type Config struct {
 	Door      Door
 	Admin     Admin
 	Keys      []Key
-	IDSalt    Secret // key of the hash of user and session ids; required on aws, local: a built-in one
+	IDSalt    Secret     // key of the hash of user and session ids; required on aws, local: a built-in one
 	Providers []Provider // in the order of the file
 	Models    []Model    // in the order of the file
 	Lanes     map[llmq.Lane]Lane

@@ -38,7 +38,8 @@ func TestFaults_Place(t *testing.T) {
 			[]string{`aws: id_hash_salt: is missing; on aws the built-in salt is refused, for everybody knows it: give {arn: ...} of Secrets Manager`},
 		},
 		{
-			"SEC30 salt in a variable on aws", "aws", "kind: aws", "kind: aws", []string{"LLMQ_ID_HASH_SALT=salted-enough"},
+			"SEC30 salt in a variable on aws", "aws", "kind: aws", "kind: aws",
+			[]string{"LLMQ_ID_HASH_SALT=salted-enough"},
 			[]string{`LLMQ_ID_HASH_SALT: id_hash_salt.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
 		},
 		{

@@ -84,11 +84,11 @@ type Call struct {
 type Action int
 
 const (
-	// Stored: the request has ended and its result is stored. Acknowledge.
+	// Stored says that the request has ended and its result is stored: acknowledge.
 	Stored Action = iota + 1
-	// Release: hand the message back for Verdict.After, then call Verdict.Defer.
+	// Release says to hand the message back for Verdict.After, then to call Verdict.Defer.
 	Release
-	// Leave: touch nothing. Another owner has the request, or nothing could be stored;
+	// Leave says to touch nothing. Another owner has the request, or nothing could be stored;
 	// the message comes back when its lease ends.
 	Leave
 )
@@ -149,7 +149,7 @@ func (r *run) run(ctx context.Context) Verdict {
 	keeper := r.keep(ctx)
 	defer keeper.stop()
 	if _, held := r.heldSlot(); !held {
-		if end := r.waitForSlot(keeper.ctx); end != nil {
+		if end := r.waitForSlot(keeper.ctx); end != nil { //nolint:contextcheck // what was begun is ended though the call is over
 			keeper.stop()
 			return r.settleWait(ctx, end, keeper)
 		}
@@ -158,7 +158,7 @@ func (r *run) run(ctx context.Context) Verdict {
 		keeper.stop()
 		return r.finish(ctx, llmq.Result{Err: llmq.Errorf(llmq.CodeExpired, "the deadline passed before a provider was called")}, capacity.Abandoned)
 	}
-	reply, failure := r.attempt(keeper.ctx)
+	reply, failure := r.attempt(keeper.ctx) //nolint:contextcheck // what was begun is ended though the call is over
 	keeper.stop()
 	return r.decide(ctx, keeper, reply, failure)
 }

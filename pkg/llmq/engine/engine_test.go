@@ -97,23 +97,28 @@ func TestRun_FailuresAreStoredAsWhatTheyAre(t *testing.T) {
 		after   time.Duration
 	}{
 		{
-			"throttle", provider.Error{Class: provider.Throttle, Code: llmq.CodeRateLimited, Status: 429, Message: "slow down", RetryAfter: 7 * time.Second},
+			"throttle",
+			provider.Error{Class: provider.Throttle, Code: llmq.CodeRateLimited, Status: 429, Message: "slow down", RetryAfter: 7 * time.Second},
 			capacity.Throttled, llmq.CodeRateLimited, "m@t: slow down", 7 * time.Second,
 		},
 		{
-			"call-fatal", provider.Error{Class: provider.CallFatal, Code: llmq.CodeProviderRejected, Status: 400, Message: "bad temperature"},
+			"call-fatal",
+			provider.Error{Class: provider.CallFatal, Code: llmq.CodeProviderRejected, Status: 400, Message: "bad temperature"},
 			capacity.Failed, llmq.CodeProviderRejected, "m@t: bad temperature", 0,
 		},
 		{
-			"target-fatal", provider.Error{Class: provider.TargetFatal, Code: llmq.CodeProviderAuth, Status: 403},
+			"target-fatal",
+			provider.Error{Class: provider.TargetFatal, Code: llmq.CodeProviderAuth, Status: 403},
 			capacity.Failed, llmq.CodeProviderAuth, "m@t: status 403", 0,
 		},
 		{
-			"no answer", provider.Error{Class: provider.Retryable, Code: llmq.CodeProviderError, Err: errors.New("connection reset")},
+			"no answer",
+			provider.Error{Class: provider.Retryable, Code: llmq.CodeProviderError, Err: errors.New("connection reset")},
 			capacity.Failed, llmq.CodeProviderError, "m@t: no answer", 0,
 		},
 		{
-			"timed out by itself", provider.Error{Class: provider.Retryable, Code: llmq.CodeTimeout, Err: errors.New("header")},
+			"timed out by itself",
+			provider.Error{Class: provider.Retryable, Code: llmq.CodeTimeout, Err: errors.New("header")},
 			capacity.Failed, llmq.CodeTimeout, "m@t did not answer in time", 0,
 		},
 	} {

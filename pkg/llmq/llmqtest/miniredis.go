@@ -5,7 +5,7 @@ package llmqtest
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha1" //nolint:gosec // Valkey names scripts by SHA-1; nothing is protected by it here.
+	"crypto/sha1" // Valkey names scripts by SHA-1; nothing is protected by it here.
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -242,6 +242,6 @@ func parseShebang(text string) (readOnly bool, err error) {
 }
 
 func sha1Hex(s string) string {
-	sum := sha1.Sum([]byte(s)) //nolint:gosec // the server's name for a script, not a protection
+	sum := sha1.Sum([]byte(s)) // the server's name for a script, not a protection
 	return hex.EncodeToString(sum[:])
 }

@@ -58,10 +58,10 @@ func (h *Hub) Subscribe(ctx context.Context, r llmq.Request) (*Waiter, error) {
 	h.dropStale()
 	k := h.store.keys.Call(r.Tenant, r.RID())
 	w := &Waiter{hub: h, channel: k.Wake, key: k.Result, ready: make(chan struct{}), got: make(chan []byte, 1)}
-	s, isFirst := h.add(w)
+	s, isFirst := h.add(w) //nolint:contextcheck // a session is not one waiter's: it ends with the last
 	if isFirst {
 		if err := s.subscribe(ctx, w.channel); err != nil {
-			w.Close()
+			w.Close() //nolint:contextcheck // a session is not one waiter's: it ends with the last
 			return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the state store can't be reached").Because(err)
 		}
 	}
@@ -69,7 +69,7 @@ func (h *Hub) Subscribe(ctx context.Context, r llmq.Request) (*Waiter, error) {
 	case <-w.ready:
 		return w, nil
 	case <-ctx.Done():
-		w.Close()
+		w.Close() //nolint:contextcheck // a session is not one waiter's: it ends with the last
 		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the state store did not answer in time").Because(ctx.Err())
 	}
 }
@@ -113,11 +113,12 @@ func (w *Waiter) Result(ctx context.Context) ([]byte, error) {
 // its goroutines have.
 func (w *Waiter) Close() {
 	s, left := w.hub.remove(w)
-	switch {
-	case left == noneAtAll:
+	switch left {
+	case noneAtAll:
 		s.stop(w.channel)
-	case left == noneHere:
+	case noneHere:
 		s.unsubscribe(w.channel)
+	default:
 	}
 }
 
@@ -178,7 +179,7 @@ func (h *Hub) dropStale() {
 	}
 	h.mu.Unlock()
 	if stale != nil {
-		_ = stale.Close() //nolint:errcheck // nothing is left to be told
+		_ = stale.Close() // nothing is left to be told
 	}
 }
 
@@ -188,7 +189,7 @@ func (h *Hub) keepIdle(sub *redis.PubSub) {
 	h.idle, h.since = sub, time.Now().Round(0)
 	h.mu.Unlock()
 	if extra != nil {
-		_ = extra.Close() //nolint:errcheck // nothing is left to be told
+		_ = extra.Close() // nothing is left to be told
 	}
 }
 

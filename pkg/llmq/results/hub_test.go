@@ -102,8 +102,8 @@ func hubGoroutines() int {
 
 // Not parallel: it counts the goroutines of the whole process.
 func TestHub_TenThousandWaitersCostTwoGoroutines(t *testing.T) { //nolint:paralleltest // see above
-	for _, cluster := range []bool{false, true} {
-		t.Run(fmt.Sprintf("cluster=%v", cluster), func(t *testing.T) { //nolint:paralleltest // see above
+	for _, cluster := range []bool{false, true} { //nolint:paralleltest // the subtests share what the test looks at in the end
+		t.Run(fmt.Sprintf("cluster=%v", cluster), func(t *testing.T) { // see above
 			h := newHub(t, servers.Dial(t, cluster))
 			ids, ws := h.subscribeMany(t)
 			if n := hubGoroutines(); n != 2 {

@@ -5,6 +5,8 @@ package results
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,7 +40,7 @@ func (s *Store) Encode(ctx context.Context, r llmq.Result) ([]byte, error) {
 	if r.Reply == nil || len(r.Reply.Body) <= s.inline {
 		return llmq.EncodeResult(r, nil)
 	}
-	ref, err := s.bodies.Put(ctx, "res/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID), r.Reply.Body)
+	ref, err := s.bodies.Put(ctx, prefix(r.Tenant)+string(r.RID), r.Reply.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +66,19 @@ func (s *Store) Decode(ctx context.Context, r llmq.Request, stored []byte) (llmq
 	if err != nil {
 		return llmq.Result{}, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(err)
 	}
-	if ref != nil {
-		if res.Reply.Body, err = s.bodies.Get(ctx, *ref); err != nil {
-			return llmq.Result{}, err
-		}
+	if ref == nil {
+		return res, nil
+	}
+	if !strings.HasPrefix(ref.Key, prefix(r.Tenant)) {
+		return llmq.Result{}, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(errors.New("its body lies outside the tenant's prefix"))
+	}
+	if res.Reply.Body, err = s.bodies.Get(ctx, *ref); errors.Is(err, llmq.CodeQueueUnavailable) {
+		return llmq.Result{}, err
+	} else if err != nil {
+		return llmq.Result{}, llmq.Errorf(llmq.CodeResultExpired, "the request has ended and its result is no longer stored").Because(err)
 	}
 	return res, nil
 }
+
+// prefix is where a tenant's large replies lie.
+func prefix(tenant string) string { return "res/" + llmq.TenantHash(tenant) + "/" }

@@ -44,12 +44,12 @@ func (s *session) subscribe(ctx context.Context, channel string) error {
 func (s *session) unsubscribe(channel string) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
-	_ = s.sub.Unsubscribe(ctx, channel) //nolint:errcheck // at worst a wake comes for nobody
+	_ = s.sub.Unsubscribe(ctx, channel) // at worst a wake comes for nobody
 	s.hub.mu.Lock()
 	wanted := len(s.hub.waiting[channel]) > 0 && s.hub.session != nil && s.hub.session.sub == s.sub
 	s.hub.mu.Unlock()
 	if wanted {
-		_ = s.subscribe(ctx, channel) //nolint:errcheck // the sweep reads what a failed one misses
+		_ = s.subscribe(ctx, channel) // the sweep reads what a failed one misses
 	}
 }
 
@@ -72,7 +72,7 @@ func (s *session) stop(channel string) {
 	}
 	s.cancel()
 	if !clean {
-		_ = s.sub.Close() //nolint:errcheck // nothing is left to be told
+		_ = s.sub.Close() // nothing is left to be told
 	}
 	s.done.Wait()
 	if clean {
@@ -122,7 +122,7 @@ func (s *session) receive(ctx context.Context, silent bool) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, SweepEvery)
 	defer cancel()
-	_ = s.sub.Ping(ctx)       //nolint:errcheck // what the receive says counts
+	_ = s.sub.Ping(ctx)       // what the receive says counts
 	return s.sub.Receive(ctx) // bounded by ctx alone, and then the library gives the connection up
 }
 
@@ -214,7 +214,7 @@ func (s *session) deliver(ctx context.Context, due []*Waiter) bool {
 	for i, w := range due {
 		cmds[i] = pipe.Get(ctx, w.key)
 	}
-	_, _ = pipe.Exec(ctx) //nolint:errcheck // it repeats one command's error; each is looked at below
+	_, _ = pipe.Exec(ctx) // it repeats one command's error; each is looked at below
 	ok := true
 	for i, w := range due {
 		stored, err := cmds[i].Bytes()

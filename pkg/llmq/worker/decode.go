@@ -46,7 +46,8 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 	}
 	here, ok := w.homes[m.Queue]
 	if !ok {
-		return llmq.Request{}, llmq.Errorf(llmq.CodeWrongQueue, "the queue %s belongs to no configured model", m.Queue)
+		// A newer deployment's queue, read by a process of the one before.
+		return llmq.Request{}, llmq.Errorf(llmq.CodeModelNotConfigured, "the queue %s belongs to no configured model", m.Queue)
 	}
 	ref, err := llmq.ParseModelRef(env.Model)
 	if err != nil {

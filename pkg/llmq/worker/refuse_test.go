@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
@@ -192,4 +195,54 @@ func TestHandle_BodyStoreDownHandsTheMessageBack(t *testing.T) {
 			t.Errorf("the cause is not told:\n%s", w.log.String())
 		}
 	})
+}
+
+// DS22: a queue that only a newer configuration knows waits for a process that has it.
+func TestHandle_QueueOfANewerDeploymentWaits(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]worker.Action{0: worker.Keep, time.Hour: worker.Ack} {
+		t.Run(age.String(), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				m := message("m", envelope("r"))
+				m.Queue, m.SentAt = "llm-new-rt", w.start.Add(-age)
+				out := w.Handle(t.Context(), []queue.Message{m})
+				if diff := cmp.Diff([]worker.Outcome{{MessageID: "m", Action: want, Reason: "model_not_configured"}}, out); diff != "" {
+					t.Errorf("outcome (-want +got):\n%s", diff)
+				}
+				if len(w.calls) != 0 {
+					t.Error("it was run")
+				}
+			})
+		})
+	}
+}
+
+// DS1: a message that has no room for its reason gives up the hints first, then the
+// message of the error, and the reason last.
+func TestHandle_FullMessageIsDeadLetteredAllTheSame(t *testing.T) {
+	t.Parallel()
+	for room, want := range map[int][]string{2: {"llmq_error", "llmq_reason", "x"}, 1: {"llmq_reason"}, 0: nil} {
+		t.Run(fmt.Sprint(room), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				refused := 0
+				w.send = func(context.Context, queue.Name) error {
+					if refused++; refused <= 2-room {
+						return llmq.Errorf(llmq.CodeTooLarge, "too large")
+					}
+					return nil
+				}
+				m := message("m", "not json")
+				m.Attributes = map[string]string{"x": "hint"}
+				if out := w.Handle(t.Context(), []queue.Message{m}); out[0].Action != worker.Ack {
+					t.Errorf("outcome %+v", out[0])
+				}
+				last := w.sent[len(w.sent)-1]
+				if diff := cmp.Diff(want, slices.Sorted(maps.Keys(last.Attributes)), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("attributes (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
 }

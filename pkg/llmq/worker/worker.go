@@ -176,7 +176,8 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, limit time.Time, s
 }
 
 const (
-	// newerFor is how long a message of a newer version waits for newer workers.
+	// newerFor is how long a message of a newer version, or of a queue that only a newer
+	// configuration knows, waits for newer workers.
 	newerFor = time.Hour
 	// newerEvery is how often it is looked at meanwhile.
 	newerEvery = 30 * time.Second
@@ -188,7 +189,7 @@ const (
 // waiting may help, else to the dead-letter queue with its reason.
 func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, why *llmq.Error) Outcome {
 	switch {
-	case errors.Is(why, llmq.CodeNewerEnvelope) && time.Since(m.SentAt) < newerFor:
+	case (errors.Is(why, llmq.CodeNewerEnvelope) || errors.Is(why, llmq.CodeModelNotConfigured)) && time.Since(m.SentAt) < newerFor:
 		w.release(ctx, log, m, newerEvery, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	case errors.Is(why, llmq.CodeQueueUnavailable), errors.Is(why, llmq.CodeInternal): // nothing is known against the message
@@ -196,21 +197,34 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, 
 		w.release(ctx, log, m, storeRetry, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
-	attrs := maps.Clone(m.Attributes)
-	if attrs == nil {
-		attrs = map[string]string{}
-	}
-	for len(attrs) > maxHints { // SQS takes ten attributes; ours matter more
-		delete(attrs, slices.Max(slices.Collect(maps.Keys(attrs))))
-	}
-	attrs[AttrReason], attrs[AttrError] = string(why.Code), llmq.Clip(why.Message, 500)
-	if err := w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); err != nil {
+	if err := w.deadLetter(ctx, m, why); err != nil {
 		log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
 		w.release(ctx, log, m, storeRetry, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
 	log.Warn("dead-lettered", "reason", string(why.Code), "field", why.Field, "sender", m.SenderID)
 	return Outcome{m.ID, Ack, string(why.Code)}
+}
+
+// deadLetter moves a message to its dead-letter queue with its reason. Where the
+// message is too full for that, it gives up the hints first and the reason last.
+func (w *Worker) deadLetter(ctx context.Context, m queue.Message, why *llmq.Error) error {
+	reason := map[string]string{AttrReason: string(why.Code)}
+	full := maps.Clone(m.Attributes)
+	if full == nil {
+		full = map[string]string{}
+	}
+	for len(full) > maxHints { // SQS takes ten attributes; ours matter more
+		delete(full, slices.Max(slices.Collect(maps.Keys(full))))
+	}
+	full[AttrReason], full[AttrError] = string(why.Code), llmq.Clip(why.Message, 500)
+	var err error
+	for _, attrs := range []map[string]string{full, reason, nil} {
+		if err = w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); !errors.Is(err, llmq.CodeTooLarge) {
+			return err
+		}
+	}
+	return err
 }
 
 // Attributes that a dead letter carries.
