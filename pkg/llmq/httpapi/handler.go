@@ -125,7 +125,7 @@ func New(cfg Config, deps Deps) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{w: w, r: r, path: r.URL.EscapedPath(), id: llmq.NewID(), start: time.Now(), status: http.StatusOK}
 	defer h.finish(x) //nolint:contextcheck // the request carries the context
-	defer func() { //nolint:contextcheck // the request carries the context
+	defer func() {    //nolint:contextcheck // the request carries the context
 		if v := recover(); v != nil {
 			// The value may hold a piece of the body, so that only its type is told (IN8).
 			h.log.ErrorContext(r.Context(), "panic in the door", "request_id", x.id, "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
