@@ -122,7 +122,7 @@ func (r *run) decide(ctx context.Context, k *keeper, resp *provider.Response, er
 	now := time.Now()
 	late := !now.Before(r.Request.Deadline)
 	stopped := ctx.Err() != nil || (!r.Limit.IsZero() && !now.Before(r.Limit))
-	if stopped && !late {
+	if stopped && !late && r.meta.Attempts < mostCut {
 		return r.interrupted(ctx)
 	}
 	ending, failure := capacity.Failed, llmq.Errorf(llmq.CodeInternal, "the attempt failed").Because(err)
@@ -132,11 +132,15 @@ func (r *run) decide(ctx context.Context, k *keeper, resp *provider.Response, er
 		}
 		failure = r.explain(pe)
 	}
-	if late || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, llmq.CodeTimeout) {
+	if late || stopped || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, llmq.CodeTimeout) {
 		failure = llmq.Errorf(llmq.CodeTimeout, "%s did not answer in time", r.target).Because(err)
 	}
 	return r.finish(ctx, llmq.Result{Err: failure}, ending)
 }
+
+// mostCut is how many attempts of a call may be cut off by the end of the process that
+// makes them. Each is paid for, and what did not fit twice will hardly fit a third time.
+const mostCut = 2
 
 // interrupted hands an attempt back that this process has no time left for.
 func (r *run) interrupted(ctx context.Context) Verdict {

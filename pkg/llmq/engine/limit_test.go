@@ -175,3 +175,23 @@ func TestNew_ListsEveryFault(t *testing.T) {
 		}
 	}
 }
+
+// A call that needs longer than its worker's process has is not paid for again and again.
+func TestRun_AttemptCutTwiceEndsAsTimeout(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", time.Hour), func(t *testing.T, r *rig) {
+		req := request()
+		req.Deadline = time.Now().Add(time.Hour)
+		v := r.engine.Run(t.Context(), engine.Call{Request: req, Limit: time.Now().Add(30 * time.Second)})
+		wantVerdict(t, v, engine.Release, "out_of_time")
+		v.Defer(t.Context())
+		v = r.engine.Run(t.Context(), engine.Call{Request: req, Limit: time.Now().Add(30 * time.Second)})
+		wantVerdict(t, v, engine.Stored, "failed")
+		if e := r.wantStored(req, llmq.CodeTimeout); e.Meta.Attempts != 2 {
+			t.Errorf("stored %+v, want two attempts", e)
+		}
+		if n := r.provider.calls.Load(); n != 2 {
+			t.Errorf("%d provider calls, want 2", n)
+		}
+	})
+}
