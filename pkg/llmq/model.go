@@ -164,7 +164,11 @@ func (c Catalogue) find(ref ModelRef) (Model, []Target, error) {
 	for _, m := range c.models {
 		names = append(names, m.Alias)
 	}
-	return Model{}, nil, Errorf(CodeModelNotFound, "model %q is not configured%s", Clip(ref.Alias, 80), hint(ref.Alias, names)).At("model")
+	next := hint(ref.Alias, names)
+	if next == "" {
+		next = "; GET /v1/models lists what is"
+	}
+	return Model{}, nil, Errorf(CodeModelNotFound, "model %q is not configured%s", Clip(ref.Alias, 80), next).At("model")
 }
 
 func hint(got string, names []string) string {

@@ -162,15 +162,14 @@ func TestServeHTTP_WaitEndsInTimeoutThatNamesTheRequest(t *testing.T) {
 	}
 }
 
-// A timeout that Do itself reports is explained alike, and its error, which others may
-// hold too, is left as it is.
-func TestServeHTTP_TimeoutOfDoIsExplainedWithoutChangingIt(t *testing.T) {
+// A timeout that is the call's own end is what a repeat would get again: nobody is told
+// to take it up. The error, which others may hold too, is left as it is.
+func TestServeHTTP_StoredTimeoutIsNotToBeTakenUp(t *testing.T) {
 	t.Parallel()
 	shared := llmq.Errorf(llmq.CodeTimeout, "the deadline passed")
 	b := setup(t, func(context.Context, llmq.Request) (*llmq.Reply, error) { return nil, shared })
 	for range 2 {
-		_, message := openAI(t, b.chat("X-LLMQ-Request-Id", "r-5"))
-		if message != "the deadline passed; to take up request r-5, send it again with the same Idempotency-Key: r-5" {
+		if _, message := openAI(t, b.chat("X-LLMQ-Request-Id", "r-5")); message != "the deadline passed" {
 			t.Errorf("got %q", message)
 		}
 	}

@@ -35,7 +35,7 @@ func (h *Handler) unsupported(x *exchange, c Caller) error {
 	if err := c.may(); err != nil {
 		return err
 	}
-	return llmq.Errorf(llmq.CodeUnsupported, "%s is not served by this release, which has no streaming and no InvokeModel; use POST /model/%s/converse", x.matched.Path, modelID)
+	return llmq.Errorf(llmq.CodeUnsupported, "%s is not served by this release, which has no streaming, no Responses and no InvokeModel; use one of %s", x.matched.Path, paths())
 }
 
 // health says that the door is there, to whoever asks.
@@ -105,7 +105,7 @@ func (x *exchange) explain(ctx context.Context, err error, wait time.Duration) e
 		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in the %s that the door waits", wait).Because(err)
 	}
 	e := *llmq.AsError(err) // a copy: the error may be shared by all who wait for the id
-	if e.Code == llmq.CodeTimeout {
+	if e.Code == llmq.CodeTimeout && ctx.Err() != nil { // else it is the call's own end, which a repeat would get again
 		e.Message = strings.TrimSuffix(e.Message, ".") + fmt.Sprintf("; to take up request %s, send it again with the same %s: %s", x.id, hdrIdempotency, x.id)
 	}
 	return &e
@@ -115,6 +115,7 @@ func (x *exchange) explain(ctx context.Context, err error, wait time.Duration) e
 func (x *exchange) answer(status int, contentType string, body []byte) {
 	x.answered, x.status = true, status
 	x.set(hdrRequestID, x.id)
+	x.set("X-Request-Id", x.id) // what OpenAI's SDKs show as the request's id
 	x.set("Content-Type", contentType)
 	x.set("Content-Length", strconv.Itoa(len(body)))
 	x.set("Cache-Control", "no-store")

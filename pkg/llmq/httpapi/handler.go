@@ -186,7 +186,8 @@ func (h *Handler) finish(x *exchange) {
 		attrs = append(attrs, slog.String("code", string(x.err.Code)))
 		if x.status >= http.StatusInternalServerError {
 			level = slog.LevelError
-			attrs = append(attrs, slog.String("error", x.err.Error()))
+			// Not the message: it may hold a provider's, which may quote the prompt.
+			attrs = append(attrs, slog.String("field", x.err.Field), slog.Any("cause", x.err.Err))
 		}
 	}
 	h.log.LogAttrs(x.r.Context(), level, "door", attrs...)

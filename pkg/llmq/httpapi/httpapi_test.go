@@ -206,7 +206,7 @@ func TestChat_HandsTheBytesOnAndBack(t *testing.T) {
 		"Content-Type": {"application/json"}, "Content-Length": {"25"}, "Cache-Control": {"no-store"},
 		"X-Llmq-Request-Id": {"r-1"}, "X-Llmq-Model": {"chat-a"}, "X-Llmq-Target": {"chat-a@eu"}, "X-Llmq-Provider": {"vllm"},
 		"X-Llmq-Model-Id": {"vendor/chat-a"}, "X-Llmq-Fallback-Used": {"true"}, "X-Llmq-Attempts": {"2"}, "X-Llmq-Queue-Wait-Ms": {"1500"},
-		"X-Llmq-Provider-Ms": {"2345"}, "X-Llmq-Worker": {"worker-rt-7"}, "X-Llmq-Lane": {"rt"},
+		"X-Llmq-Provider-Ms": {"2345"}, "X-Llmq-Worker": {"worker-rt-7"}, "X-Request-Id": {"r-1"}, "X-Llmq-Lane": {"rt"},
 	}
 	if diff := cmp.Diff(want, w.Header()); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)

@@ -29,16 +29,25 @@ type route struct {
 }
 
 // table is every route there is (SECURITY-DESIGN KT5: one table, golden-tested).
-func table() []route {
+func table() []route { return append(served(), gaps()...) }
+
+func served() []route {
 	return []route{
 		{Route{http.MethodPost, "/v1/chat/completions"}, false, llmq.OpChat, (*Handler).complete},
 		{Route{http.MethodPost, "/v1/embeddings"}, false, llmq.OpEmbeddings, (*Handler).complete},
 		{Route{http.MethodGet, "/v1/models"}, false, "", (*Handler).models},
 		{Route{http.MethodPost, "/model/" + modelID + "/converse"}, false, llmq.OpConverse, (*Handler).complete},
+		{Route{http.MethodGet, "/health"}, true, "", (*Handler).health},
+	}
+}
+
+// gaps are the routes that SDKs know and this release does not serve: they say so.
+func gaps() []route {
+	return []route{
+		{Route{http.MethodPost, "/v1/responses"}, false, "", (*Handler).unsupported},
 		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, false, "", (*Handler).unsupported},
 		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, false, "", (*Handler).unsupported},
 		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, false, "", (*Handler).unsupported},
-		{Route{http.MethodGet, "/health"}, true, "", (*Handler).health},
 	}
 }
 
@@ -102,7 +111,7 @@ func (r Route) matches(path string) (model string, ok bool) {
 
 func paths() string {
 	var ps []string
-	for _, rt := range table() {
+	for _, rt := range served() {
 		ps = append(ps, rt.Method+" "+rt.Path)
 	}
 	return strings.Join(ps, ", ")

@@ -80,7 +80,7 @@ func TestServeHTTP_UnknownPathIs404AndListsThePaths(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{
 		"/", "/v1", "/v1/chat/completions/", "//v1/chat/completions", "/v1/Chat/completions", "/v1/chat%2Fcompletions", "/v1/x/../models", "/v1/models/chat-a",
-		"/v1/responses", "/converse", "/prod/v1/models", "/v1/chat/completions;x",
+		"/v1/files", "/converse", "/prod/v1/models", "/v1/chat/completions;x",
 	} {
 		b := setup(t, ok)
 		w := b.send(http.MethodPost, path, chatBody)

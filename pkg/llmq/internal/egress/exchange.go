@@ -110,6 +110,9 @@ func (r Reply) JSON() ([]byte, error) {
 	}
 	body := bytes.TrimPrefix(r.Body, byteOrderMark)
 	if json.Valid(body) {
+		if tooDeep(body) {
+			return nil, bad(provider.TargetFatal, llmq.CodeProviderError, "the provider answered %d with JSON of more than %d levels", r.Status, maxDepth)
+		}
 		return body, nil
 	}
 	var whole json.RawMessage
@@ -119,4 +122,29 @@ func (r Reply) JSON() ([]byte, error) {
 		return nil, bad(provider.TargetFatal, llmq.CodeProviderError, "the provider answered %d with invalid JSON, wrong at byte %d", r.Status, syntax.Offset)
 	}
 	return nil, bad(provider.Retryable, llmq.CodeProviderError, "the provider answered %d with no JSON or only a part of it", r.Status)
+}
+
+// maxDepth bounds how deep a reply's JSON nests. A result holds it one level deeper, and
+// must still be read by decoders that stop at 10,000.
+const maxDepth = 1000
+
+// tooDeep reports whether valid JSON nests deeper than [maxDepth].
+func tooDeep(body []byte) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }

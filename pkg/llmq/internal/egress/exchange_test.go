@@ -305,6 +305,8 @@ func TestReply_JSON(t *testing.T) {
 		{"ends early", "application/json", good[:len(good)-1], "", provider.Retryable},
 		{"H19d infinity", "application/json", `{"logprob":-Infinity,"top":[]}`, "", provider.TargetFatal},
 		{"two values", "application/json", good + good, "", provider.TargetFatal},
+		{"1,000 levels, brackets in strings", "application/json", `{"a":"[\"[{","b":` + strings.Repeat("[", 999) + strings.Repeat("]", 999) + "}", `{"a":"[\"[{","b":` + strings.Repeat("[", 999) + strings.Repeat("]", 999) + "}", 0},
+		{"1,001 levels", "application/json", strings.Repeat("[", 1001) + strings.Repeat("]", 1001), "", provider.TargetFatal},
 		{"stream", "text/event-stream", "data: {}\n\n", "", provider.CallFatal},
 	}
 	for _, tt := range tests {
