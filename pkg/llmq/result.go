@@ -12,10 +12,11 @@ const ResultVersion = 1
 
 // Result is the stored end of a request: a reply or an error, never both.
 type Result struct {
-	RID    RID
-	Tenant string // its hash is stored and compared, so that no tenant gets another's (SECURITY-DESIGN KT6)
-	Reply  *Reply
-	Err    *Error
+	RID      RID
+	Tenant   string // its hash is stored and compared, so that no tenant gets another's (SECURITY-DESIGN KT6)
+	BodyHash string // of the request that ended so, compared with that of whoever reads it; "" is unknown
+	Reply    *Reply
+	Err      *Error
 }
 
 // Meta is the meta of whichever of reply and error is set.
@@ -33,6 +34,7 @@ type resultJSON struct {
 	V           int             `json:"v"`
 	RID         RID             `json:"rid"`
 	TenantHash  string          `json:"tenant_hash"`
+	BodyHash    string          `json:"body_hash,omitempty"`
 	Meta        metaJSON        `json:"meta"`
 	Status      int             `json:"status,omitempty"`
 	ContentType string          `json:"content_type,omitempty"`
@@ -98,7 +100,7 @@ func EncodeResult(r Result, ref *Ref) ([]byte, error) {
 	if (r.Reply == nil) == (r.Err == nil) {
 		return nil, fmt.Errorf("encode result %s: needs a reply or an error, and not both", r.RID)
 	}
-	w := resultJSON{V: ResultVersion, RID: r.RID, TenantHash: TenantHash(r.Tenant), Meta: r.Meta().wire(), Ref: ref}
+	w := resultJSON{V: ResultVersion, RID: r.RID, TenantHash: TenantHash(r.Tenant), BodyHash: r.BodyHash, Meta: r.Meta().wire(), Ref: ref}
 	var body []byte
 	if r.Err != nil {
 		w.Error = &errorJSON{Code: r.Err.Code, Message: r.Err.Message, Field: r.Err.Field, RetryAfterMS: r.Err.RetryAfter.Milliseconds()}
@@ -124,7 +126,7 @@ func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
 	if w.RID != rid || w.TenantHash != TenantHash(tenant) {
 		return Result{}, nil, fmt.Errorf("decode result %s: the stored result is another request's", rid)
 	}
-	r := Result{RID: rid, Tenant: tenant}
+	r := Result{RID: rid, Tenant: tenant, BodyHash: w.BodyHash}
 	if w.Error != nil {
 		r.Err = &Error{Code: w.Error.Code, Message: w.Error.Message, Field: w.Error.Field, RetryAfter: time.Duration(w.Error.RetryAfterMS) * time.Millisecond, Meta: w.Meta.meta()}
 		return r, nil, nil

@@ -20,7 +20,7 @@ func meta() llmq.Meta {
 }
 
 func reply() llmq.Result {
-	return llmq.Result{RID: llmq.NewRID("team-a", "req-1"), Tenant: "team-a", Reply: &llmq.Reply{
+	return llmq.Result{RID: llmq.NewRID("team-a", "req-1"), Tenant: "team-a", BodyHash: "q83v", Reply: &llmq.Reply{
 		Status: 201, ContentType: "application/json", Body: []byte("{ \"a\" : \"<b>&\u2028\uFFFE\",\n\t\"n\":1.0 }"), Meta: meta(),
 	}}
 }

@@ -126,6 +126,8 @@ const (
 	Busy
 	// Deferred means that the claim was given back and can't be taken for Wait.
 	Deferred
+	// Mismatch means that the id was taken for another body, model or operation.
+	Mismatch
 )
 
 // Take is the answer to a take.
@@ -135,10 +137,11 @@ type Take struct {
 	Wait  time.Duration // Busy and Deferred: when to come back
 }
 
-// Take asks for the claim on r. owner is unique to this take.
-func (s *Store) Take(b *luascript.Batch, r llmq.Request, owner string) luascript.Pending[Take] {
+// Take asks for the claim on r. hash is [BodyHash] of it: the body under an id is that of
+// its first take, whichever way it came. owner is unique to this take.
+func (s *Store) Take(b *luascript.Batch, r llmq.Request, hash, owner string) luascript.Pending[Take] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.take, []string{k.Claim}, "", owner, Lease.Milliseconds(), ms(r.Deadline), Keep.Milliseconds())
+	call := b.Script(&s.take, []string{k.Claim}, "", owner, Lease.Milliseconds(), ms(r.Deadline), Keep.Milliseconds(), hash)
 	return func() (Take, error) {
 		v, err := call.Ints(5)
 		if err != nil {
@@ -155,8 +158,10 @@ func (s *Store) Take(b *luascript.Batch, r llmq.Request, owner string) luascript
 			t.State = Stored
 		case -1:
 			t.State = Busy
-		default:
+		case -2:
 			t.State = Deferred
+		default:
+			t.State = Mismatch
 		}
 		return t, nil
 	}

@@ -36,7 +36,7 @@ func TestStore_ALifeOfAClaim(t *testing.T) {
 	servers.Each(t, func(t *testing.T, c redis.UniversalClient) {
 		s, r := New(luatest.Space()), request()
 		take := func(owner string) Take {
-			got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Take] { return s.Take(b, r, owner) })
+			got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Take] { return s.Take(b, r, BodyHash(r), owner) })
 			if err != nil {
 				t.Fatalf("take: %v", err)
 			}
@@ -80,6 +80,11 @@ func TestStore_ALifeOfAClaim(t *testing.T) {
 		}
 		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Renew(b, a.Claim) }); err != nil || ok {
 			t.Errorf("the former owner's renewal = %v, %v; want false", ok, err)
+		}
+		other := r
+		other.Body = []byte(`{"a":2}`)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Take] { return s.Take(b, other, BodyHash(other), "C") }); err != nil || got.State != Mismatch {
+			t.Errorf("take for another body = %+v, %v; want a mismatch", got, err)
 		}
 		result := []byte("{\"x\":\"\x00\xff raw\"}")
 		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Finish(b, second.Claim, result) }); err != nil || !ok {
@@ -205,7 +210,7 @@ func BenchmarkTakeAndFinish(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r.ID = llmq.NewID()
-				take, err := run(b, c, func(batch *luascript.Batch) luascript.Pending[Take] { return s.Take(batch, r, r.ID) })
+				take, err := run(b, c, func(batch *luascript.Batch) luascript.Pending[Take] { return s.Take(batch, r, "h", r.ID) })
 				if err != nil || take.State != Taken {
 					b.Fatalf("take = %+v, %v", take, err)
 				}

@@ -17,7 +17,7 @@ import (
 type model struct {
 	state               string // "", running, deferred, done
 	fence, until, next  int64
-	owner               string
+	owner, hash         string
 	attempts, takeovers int64
 	result              string
 	highest             int64            // fence ever given
@@ -28,9 +28,11 @@ func (m *model) holds(owner string, fence int64) bool {
 	return m.owner == owner && m.fence == fence
 }
 
-func (m *model) take(now int64, owner string, lease int64) []int64 {
+func (m *model) take(now int64, owner, hash string, lease int64) []int64 {
 	answer := func(code, wait int64) []int64 { return []int64{code, m.fence, m.attempts, m.takeovers, wait} }
 	switch {
+	case m.hash != "" && m.hash != hash:
+		return answer(-3, 0)
 	case m.state == "done":
 		return answer(0, 0)
 	case m.state == "running" && m.owner != owner && m.until > now:
@@ -44,7 +46,7 @@ func (m *model) take(now int64, owner string, lease int64) []int64 {
 		}
 		m.fence++
 	}
-	m.state, m.owner, m.until = "running", owner, now+lease
+	m.state, m.owner, m.hash, m.until = "running", owner, hash, now+lease
 	return answer(1, 0)
 }
 
@@ -120,9 +122,9 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 	rt.Repeat(map[string]func(*rapid.T){
 		"wait": func(rt *rapid.T) { now += rapid.Int64Range(1, 150).Draw(rt, "ms") },
 		"take": func(rt *rapid.T) {
-			o := owners.Draw(rt, "owner")
-			same("take", func() []int64 { return m.take(now, o, lease) }, func() []int64 {
-				v := call(&s.take, []string{k.Claim}, now, o, lease, deadline, keep)
+			o, h := owners.Draw(rt, "owner"), rapid.SampledFrom([]string{"h", "h", "h", "h2"}).Draw(rt, "hash")
+			same("take", func() []int64 { return m.take(now, o, h, lease) }, func() []int64 {
+				v := call(&s.take, []string{k.Claim}, now, o, lease, deadline, keep, h)
 				if v[0] == 1 {
 					if v[1] < m.highest || (v[1] == m.highest && m.fenceOf[o] != v[1]) {
 						rt.Fatalf("fence %d after %d: it was given twice or fell", v[1], m.highest)
@@ -160,10 +162,10 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 			})
 		},
 		"": func(rt *rapid.T) {
-			got := c.HMGet(ctx, k.Claim, "state", "fence", "owner").Val()
-			want := []any{m.state, fmt.Sprint(m.fence), m.owner}
+			got := c.HMGet(ctx, k.Claim, "state", "fence", "owner", "hash").Val()
+			want := []any{m.state, fmt.Sprint(m.fence), m.owner, m.hash}
 			if m.state == "" {
-				want = []any{nil, nil, nil}
+				want = []any{nil, nil, nil, nil}
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				rt.Fatalf("the claim is %v, the rule says %v", got, want)
@@ -189,7 +191,7 @@ func TestClaim_IsAlwaysTakenInTheEnd(t *testing.T) {
 			for range rapid.IntRange(1, 8).Draw(rt, "rounds") {
 				owner := rapid.StringMatching(`[a-z]{8}`).Draw(rt, "owner")
 				var b luascript.Batch
-				take := b.Script(&s.take, []string{k.Claim}, now, owner, 100, now+1000, 10_000_000)
+				take := b.Script(&s.take, []string{k.Claim}, now, owner, 100, now+1000, 10_000_000, "h")
 				if err := b.Run(ctx, c); err != nil {
 					rt.Fatalf("run: %v", err)
 				}

@@ -36,7 +36,8 @@ func do(script string, at int64, args, reply string) luatest.Step {
 // The arguments of cases: leases of 100 ms, a deadline at 1000, kept for 5000 more,
 // results for 300.
 const (
-	takeA, takeB       = "A 100 @1000 5000", "B 100 @1000 5000"
+	takeA, takeB       = "A 100 @1000 5000 h", "B 100 @1000 5000 h"
+	takeOther          = "C 100 @1000 5000 h2"
 	renewA1            = "A 1 100 5000"
 	finishA1, finishB2 = "A 1 replyA @1000 300 5000 wake", "B 2 replyB @1000 300 5000 wake"
 )
@@ -45,36 +46,36 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name:  "take: free",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 owner=A state=running takeovers=0 until_ms=@100 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name:  "take: after the deadline, the claim lives on from now",
 		Calls: []luatest.Step{do("take", 2000, takeA, "1 1 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 owner=A state=running takeovers=0 until_ms=@2100 expires=@7000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@2100 expires=@7000"},
 	},
 	{
 		Name:  "take: again by its owner renews the lease and nothing else",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0"), do("take", 50, takeA, "1 1 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 owner=A state=running takeovers=0 until_ms=@150 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@150 expires=@6000"},
 	},
 	{
 		Name:  "take: again by its owner after the lapse",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0"), do("take", 500, takeA, "1 1 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 owner=A state=running takeovers=0 until_ms=@600 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@600 expires=@6000"},
 	},
 	{
 		Name: "take: another's lease runs to its last millisecond",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0"), do("take", 40, takeB, "-1 1 0 0 60"), do("take", 99, takeB, "-1 1 0 0 1"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=1 owner=A state=running takeovers=0 until_ms=@100 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name: "take: a lapsed lease is taken over and counted",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0"), do("take", 100, takeB, "1 2 0 1 0"), do("take", 200, takeA, "1 3 0 2 0"), do("take", 250, takeA, "1 3 0 2 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=3 owner=A state=running takeovers=2 until_ms=@350 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=3 hash=h owner=A state=running takeovers=2 until_ms=@350 expires=@6000"},
 	},
 	{
 		Name: "take: a deferred claim waits, then is no takeover, and keeps its attempts",
@@ -82,7 +83,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0"), do("defer", 10, "A 1 500 3", "1"),
 			do("take", 11, takeB, "-2 1 3 0 499"), do("take", 509, takeA, "-2 1 3 0 1"), do("take", 510, takeB, "1 2 3 0 0"),
 		},
-		State: map[string]string{"clm": "attempts=3 fence=2 next_ms=@510 owner=B state=running takeovers=0 until_ms=@610 expires=@6000"},
+		State: map[string]string{"clm": "attempts=3 fence=2 hash=h next_ms=@510 owner=B state=running takeovers=0 until_ms=@610 expires=@6000"},
 	},
 	{
 		Name: "take: a stored result ends it",
@@ -90,19 +91,34 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0"), do("finish", 50, finishA1, "1"), do("take", 60, takeA, "0 1 0 0 0"), do("take", 900, takeB, "0 1 0 0 0"),
 		},
 		State: map[string]string{
-			"clm": "attempts=0 fence=1 owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300",
+			"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300",
 		},
 	},
 	{
 		Name:  "take: a claim of before with its fields only",
 		Given: []string{"HSET $clm state running fence 7 owner X until_ms @50 attempts 2 takeovers 4"},
 		Calls: []luatest.Step{do("take", 10, takeA, "-1 7 2 4 40"), do("take", 50, takeA, "1 8 2 5 0")},
-		State: map[string]string{"clm": "attempts=2 fence=8 owner=A state=running takeovers=5 until_ms=@150 expires=@6000"},
+		State: map[string]string{"clm": "attempts=2 fence=8 hash=h owner=A state=running takeovers=5 until_ms=@150 expires=@6000"},
+	},
+	{
+		Name: "take: another body under the id is refused, whatever has become of the first",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0"), do("take", 10, takeOther, "-3 1 0 0 0"), do("take", 200, takeOther, "-3 1 0 0 0"),
+			do("defer", 210, "A 1 50 2", "1"), do("take", 500, takeOther, "-3 1 2 0 0"),
+			do("take", 600, takeA, "1 2 2 0 0"), do("renew", 610, "A 2 100 5000", "1"), do("take", 800, takeOther, "-3 2 2 0 0"),
+			do("finish", 810, "A 2 x @1000 300 5000 wake", "1"), do("take", 820, takeOther, "-3 2 2 0 0"), do("take", 830, takeB, "0 2 2 0 0"),
+		},
+		State: map[string]string{"clm": "attempts=2 fence=2 hash=h next_ms=@260 owner=A state=done takeovers=0 until_ms=@710 expires=@6000"},
+	},
+	{
+		Name:  "take: a claim that was wiped and renewed takes the next one's body",
+		Calls: []luatest.Step{do("renew", 0, renewA1, "1"), do("take", 100, takeB, "1 2 0 1 0"), do("take", 300, takeOther, "-3 2 0 1 0")},
+		State: map[string]string{"clm": "attempts=0 fence=2 hash=h owner=B state=running takeovers=1 until_ms=@200 expires=@6000"},
 	},
 	{
 		Name:  "renew: keeps the lease",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0"), do("renew", 90, renewA1, "1"), do("take", 150, takeB, "-1 1 0 0 40")},
-		State: map[string]string{"clm": "attempts=0 fence=1 owner=A state=running takeovers=0 until_ms=@190 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@190 expires=@6000"},
 	},
 	{
 		Name:  "renew: late but before another took it",
@@ -116,7 +132,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("defer", 120, "B 2 50 0", "1"), do("renew", 130, "B 2 100 5000", "0"),
 			do("take", 200, takeA, "1 3 0 1 0"), do("finish", 210, "A 3 x @1000 300 5000 wake", "1"), do("renew", 220, "A 3 100 5000", "0"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=3 next_ms=@170 owner=A state=done takeovers=1 until_ms=@300 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=3 hash=h next_ms=@170 owner=A state=done takeovers=1 until_ms=@300 expires=@6000"},
 	},
 	{
 		Name:  "renew: writes a wiped claim anew",
@@ -125,7 +141,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name:  "defer: not by another, nor twice with another effect",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0"), do("defer", 1, "B 1 500 0", "0"), do("defer", 1, "A 2 500 0", "0"), do("defer", 1, "A 1 500 2", "1"), do("defer", 1, "A 1 500 2", "1")},
-		State: map[string]string{"clm": "attempts=2 fence=1 next_ms=@501 owner=A state=deferred takeovers=0 until_ms=@100 expires=@6000"},
+		State: map[string]string{"clm": "attempts=2 fence=1 hash=h next_ms=@501 owner=A state=deferred takeovers=0 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name:  "defer: for no time",
@@ -154,7 +170,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "finish: late, but nobody took it over",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0"), do("finish", 5000, finishA1, "1")},
 		State: map[string]string{
-			"clm": "attempts=0 fence=1 owner=A state=done takeovers=0 until_ms=@100 expires=@10000", "res": "replyA expires=@5300",
+			"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@10000", "res": "replyA expires=@5300",
 		},
 	},
 	{
@@ -195,7 +211,7 @@ func TestScripts_ServerTime(t *testing.T) {
 		s := New(luatest.Space())
 		r := llmq.Request{ID: "r", Tenant: "t", Deadline: time.Now().Add(time.Minute)}
 		var b luascript.Batch
-		takes := s.Take(&b, r, "A")
+		takes := s.Take(&b, r, "h", "A")
 		if err := b.Run(t.Context(), c); err != nil {
 			t.Fatalf("run: %v", err)
 		}
@@ -245,7 +261,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	claim := Claim{Fence: 1, keys: s.keys.Call("t", r.RID()), owner: "A", deadline: r.Deadline}
 	s.Submit(&b, r, "h")
 	s.MarkSent(&b, r)
-	s.Take(&b, r, "A")
+	s.Take(&b, r, "h", "A")
 	s.Renew(&b, claim)
 	s.Defer(&b, claim, time.Second, 1)
 	s.Finish(&b, claim, []byte("{}"))

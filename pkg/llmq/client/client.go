@@ -137,7 +137,8 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	sub, err := c.submit(ctx, r)
+	hash := claims.BodyHash(r)
+	sub, err := c.submit(ctx, r, hash)
 	if err != nil {
 		return nil, err
 	}
@@ -168,15 +169,19 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	if res.BodyHash != "" && res.BodyHash != hash {
+		// What came over a queue has no submission record that could tell before the send.
+		return nil, llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.ID)
+	}
 	if res.Err != nil {
 		return nil, res.Err
 	}
 	return res.Reply, nil
 }
 
-func (c *Client) submit(ctx context.Context, r llmq.Request) (claims.Submission, error) {
+func (c *Client) submit(ctx context.Context, r llmq.Request, hash string) (claims.Submission, error) {
 	var b luascript.Batch
-	submitted := c.Claims.Submit(&b, r, claims.BodyHash(r))
+	submitted := c.Claims.Submit(&b, r, hash)
 	if err := b.Run(ctx, c.Valkey); err != nil {
 		return claims.Submission{}, err
 	}

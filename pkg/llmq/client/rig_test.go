@@ -99,8 +99,11 @@ func (r *rig) work(body []byte) {
 		return
 	}
 	req := llmq.Request{ID: env.ID, Tenant: env.Tenant, Op: env.Op, Model: ref, Lane: env.Lane, Deadline: env.Deadline, Body: env.Params}
+	if env.Ref != nil {
+		req.Body, _ = r.Get(r.t.Context(), *env.Ref)
+	}
 	var b luascript.Batch
-	takes := r.claims.Take(&b, req, llmq.NewID())
+	takes := r.claims.Take(&b, req, claims.BodyHash(req), llmq.NewID())
 	if err := b.Run(r.t.Context(), r.valkey); err != nil {
 		return // the store is down: the message would come back
 	}
@@ -115,7 +118,7 @@ func (r *rig) work(body []byte) {
 	if res == nil {
 		return
 	}
-	res.RID, res.Tenant = req.RID(), req.Tenant
+	res.RID, res.Tenant, res.BodyHash = req.RID(), req.Tenant, claims.BodyHash(req)
 	stored, err := llmq.EncodeResult(*res, nil)
 	if err != nil {
 		r.t.Errorf("encode the result: %v", err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -150,6 +151,36 @@ func TestDo_EndedContextSendsNothing(t *testing.T) {
 		r.wantError(ctx, request(), llmq.CodeTimeout)
 		r.want(0, 0)
 	})
+}
+
+// A message that came over a queue leaves no submission record: its result tells whose
+// body it answers, and nobody else gets it.
+func TestDo_ResultOfAnotherBodyIsAMismatch(t *testing.T) {
+	t.Parallel()
+	queued := request()
+	queued.Body = []byte(`{"model":"m","x":"another body"}`)
+	for name, res := range map[string]llmq.Result{
+		"reply": {Reply: &llmq.Reply{Status: 200, Body: []byte(`{"for":"another"}`)}},
+		"error": {Err: llmq.Errorf(llmq.CodeProviderRejected, "another's temperature")},
+	} {
+		res.RID, res.Tenant, res.BodyHash = queued.RID(), queued.Tenant, claims.BodyHash(queued)
+		stored, err := llmq.EncodeResult(res, nil)
+		if err != nil {
+			t.Fatalf("encode: %v", err)
+		}
+		for _, after := range []time.Duration{0, time.Second} { // there already, or waited for
+			bubble(t, nil, func(t *testing.T, r *rig) {
+				r.working.Go(func() {
+					time.Sleep(after)
+					r.plant(request(), string(stored))
+				})
+				synctest.Wait()
+				if e := r.failure(t.Context(), request(), llmq.CodeIdempotencyMismatch); strings.Contains(e.Error(), "another's") {
+					t.Errorf("%s after %v: the error quotes it: %v", name, after, e)
+				}
+			})
+		}
+	}
 }
 
 // A10: an id stands for its model and operation too.

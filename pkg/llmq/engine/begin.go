@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
@@ -13,7 +14,7 @@ import (
 // reports true when the run is over, with what to do.
 func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	var b luascript.Batch
-	takes := r.Claims.Take(&b, r.Request, r.owner)
+	takes := r.Claims.Take(&b, r.Request, r.hash, r.owner)
 	var admits luascript.Pending[capacity.Admission]
 	if wantSlot {
 		admits = r.Capacity.Admit(&b, r.target, r.owner)
@@ -48,10 +49,19 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	case claims.Busy:
 		r.abandonSlot(ctx)
 		return Verdict{Action: Release, After: take.Wait, Reason: reasonBusy}, true
+	case claims.Mismatch:
+		// The result under this id is the other request's, so nothing is stored.
+		r.abandonSlot(ctx)
+		return refuse(llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.Request.ID)), true
 	default:
 		r.abandonSlot(ctx)
 		return Verdict{Action: Release, After: take.Wait, Reason: reasonDeferred}, true
 	}
+}
+
+// refuse keeps a message from being run.
+func refuse(why *llmq.Error) Verdict {
+	return Verdict{Action: Refuse, Reason: string(why.Code), Err: why}
 }
 
 // storeDown hands the message back when the state store did not answer: what it may

@@ -40,6 +40,36 @@ func TestRun_ClaimLostMidRunCancelsTheAttemptAndDropsItsReply(t *testing.T) {
 	})
 }
 
+// Two bodies under one id, by whichever way they came: the first is run, the other is refused
+// and gets nobody's answer, whether the first still runs or has ended.
+func TestRun_AnotherBodyUnderTheIDIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]time.Duration{"running": 5 * time.Second, "ended": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, answers("{}", 10*time.Second), func(t *testing.T, r *rig) {
+				req, first := request(), make(chan engine.Verdict, 1)
+				go func() { first <- r.engine.Run(t.Context(), engine.Call{Request: req}) }()
+				time.Sleep(wait)
+				other := req
+				other.Body = []byte(`{"model":"m","secret":"another prompt"}`)
+				v := r.engine.Run(t.Context(), engine.Call{Request: other})
+				wantVerdict(t, v, engine.Refuse, "idempotency_mismatch")
+				if !errors.Is(v.Err, llmq.CodeIdempotencyMismatch) || v.Defer != nil {
+					t.Errorf("verdict %+v", v)
+				}
+				wantVerdict(t, <-first, engine.Stored, "ok")
+				if n := r.provider.calls.Load(); n != 1 {
+					t.Errorf("%d provider calls, want 1", n)
+				}
+				if res := r.stored(req); res == nil || res.BodyHash != claims.BodyHash(req) {
+					t.Errorf("stored %+v, want it under the first body's hash", res)
+				}
+			})
+		})
+	}
+}
+
 func TestRun_ClaimLostUnnoticedDropsTheReplyAtTheFence(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 9*time.Second), func(t *testing.T, r *rig) {

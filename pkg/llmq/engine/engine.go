@@ -91,6 +91,8 @@ const (
 	// Leave says to touch nothing. Another owner has the request, or nothing could be stored;
 	// the message comes back when its lease ends.
 	Leave
+	// Refuse says that the message must not be run: move it to the dead-letter queue with Verdict.Err.
+	Refuse
 )
 
 // Verdict is how a run ended.
@@ -98,6 +100,7 @@ type Verdict struct {
 	Action Action
 	After  time.Duration // Release: how long the message is to stay away
 	Reason string        // for logs and metrics; from a short list
+	Err    *llmq.Error   // Refuse: why
 	Defer  func(context.Context)
 }
 
@@ -123,7 +126,7 @@ const capacityWaitQueued = 15 * time.Second
 // Run takes one request as far as it can go now. It returns only after everything it
 // started has ended.
 func (e *Engine) Run(ctx context.Context, c Call) Verdict {
-	r := &run{Engine: e, Call: c, owner: llmq.NewID(), log: e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane))}
+	r := &run{Engine: e, Call: c, owner: llmq.NewID(), hash: claims.BodyHash(c.Request), log: e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane))}
 	r.meta = llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker}
 	v := r.run(ctx)
 	r.log.Debug("call_ended", "action", v.Action, "reason", v.Reason, "attempts", r.meta.Attempts)
@@ -202,6 +205,7 @@ type run struct {
 	*Engine
 	Call
 	owner  string
+	hash   string // of the body
 	log    *slog.Logger
 	target llmq.Target
 	meta   llmq.Meta

@@ -44,7 +44,7 @@ func TestRun_SuccessIsStoredByteForByteInTwoRoundTrips(t *testing.T) {
 		if diff := cmp.Diff([][]string{{"evalsha", "evalsha"}, {"evalsha", "evalsha"}}, r.trips.Seen()); diff != "" {
 			t.Errorf("round trips of one call (-want +got):\n%s", diff)
 		}
-		want := &llmq.Result{RID: req.RID(), Tenant: "team", Reply: &llmq.Reply{
+		want := &llmq.Result{RID: req.RID(), Tenant: "team", BodyHash: claims.BodyHash(req), Reply: &llmq.Reply{
 			Status: 200, ContentType: "application/json", Body: []byte(body),
 			Meta: llmq.Meta{
 				RequestID: "req-1", Model: "m", Target: "t", Provider: "p", ModelID: "gpt-x", Lane: llmq.LaneRT,

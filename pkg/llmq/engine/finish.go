@@ -22,7 +22,7 @@ const (
 func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Ending) Verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	res.RID, res.Tenant = r.Request.RID(), r.Request.Tenant
+	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
 	if res.Err != nil {
 		res.Err.Meta = r.meta
 		r.logFailure(res.Err)

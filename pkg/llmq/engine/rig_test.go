@@ -192,7 +192,9 @@ func batch[T any](r *rig, add func(b *luascript.Batch) luascript.Pending[T]) T {
 // take takes the claim as another worker would.
 func (r *rig) take(req llmq.Request, owner string) claims.Take {
 	r.t.Helper()
-	return batch(r, func(b *luascript.Batch) luascript.Pending[claims.Take] { return r.claims.Take(b, req, owner) })
+	return batch(r, func(b *luascript.Batch) luascript.Pending[claims.Take] {
+		return r.claims.Take(b, req, claims.BodyHash(req), owner)
+	})
 }
 
 // occupy holds the target's only slot and returns what gives it back.

@@ -87,6 +87,28 @@ func TestHandle_DeadLetterIsTheMessageWithItsReason(t *testing.T) {
 	})
 }
 
+// DS24: what the engine refuses to run is not acknowledged without a trace.
+func TestHandle_WhatTheEngineRefusesIsDeadLettered(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		why := llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id was used before")
+		w.run = func(context.Context, engine.Call) engine.Verdict {
+			return engine.Verdict{Action: engine.Refuse, Reason: string(why.Code), Err: why}
+		}
+		m := message("m", envelope("r"))
+		out := w.Handle(t.Context(), []queue.Message{m})
+		if diff := cmp.Diff([]worker.Outcome{{MessageID: "m", Action: worker.Ack, Reason: "idempotency_mismatch"}}, out); diff != "" {
+			t.Errorf("outcome (-want +got):\n%s", diff)
+		}
+		want := []letter{{"llm-chat-a-rt-dlq", queue.Outgoing{Body: m.Body, Attributes: map[string]string{
+			"llmq_reason": "idempotency_mismatch", "llmq_error": "the id was used before",
+		}}}}
+		if diff := cmp.Diff(want, w.sent); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // SQS carries ten attributes; the reason is always among them.
 func TestHandle_DeadLetterHasAtMostTenAttributes(t *testing.T) {
 	t.Parallel()

@@ -170,6 +170,9 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, limit time.Time, s
 		if v.Defer != nil {
 			v.Defer(context.WithoutCancel(ctx))
 		}
+	case engine.Refuse:
+		settle()
+		return w.refuse(ctx, log, m, v.Err)
 	default:
 	}
 	return out
