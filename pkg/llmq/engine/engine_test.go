@@ -303,11 +303,24 @@ func TestRun_StoreDownAtFinishLeavesTheMessage(t *testing.T) {
 	})
 }
 
-func TestRun_BodiesDownAtFinishLeavesTheMessage(t *testing.T) {
+// DS25: the reply is paid for once, and its caller gets it.
+func TestRun_BodiesDownAtFinishStoresTheReplyInside(t *testing.T) {
 	t.Parallel()
-	bubble(t, answers(`"`+strings.Repeat("y", 5000)+`"`, 0), func(t *testing.T, r *rig) {
-		r.bodies.err = llmq.Errorf(llmq.CodeQueueUnavailable, "down")
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Leave, "store_unavailable")
-		r.wantSlots(ended(capacity.OK)) // the call was made, and the slot is free
+	body := `"` + strings.Repeat("y", 5000) + `"`
+	bubble(t, answers(body, 0), func(t *testing.T, r *rig) {
+		r.bodies.err = errors.New("AccessDenied")
+		req := request()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "already_stored")
+		if n := r.provider.calls.Load(); n != 1 {
+			t.Errorf("%d provider calls, want 1", n)
+		}
+		if res := r.stored(req); res == nil || res.Reply == nil || string(res.Reply.Body) != body {
+			t.Errorf("stored %+v, want the reply", res)
+		}
+		if log := r.log.String(); !strings.Contains(log, "body store failed") || strings.Contains(log, "yyy") {
+			t.Errorf("the log is\n%s", log)
+		}
+		r.wantSlots(capacity.State{Ended: map[capacity.Ending]int{capacity.OK: 1, capacity.Abandoned: 1}})
 	})
 }

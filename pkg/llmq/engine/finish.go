@@ -29,7 +29,10 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	} else {
 		res.Reply.Meta = r.meta
 	}
-	stored, err := r.Results.Encode(ctx, res)
+	stored, inside, err := r.Results.Encode(ctx, res)
+	if inside != nil {
+		r.log.Error("body store failed; the reply lies in the state store", "bytes", len(stored), "error", inside)
+	}
 	if err != nil {
 		r.log.Error("result not stored", "error", err)
 		r.settleSlot(ctx, ending)
@@ -73,9 +76,9 @@ func (r *run) store(ctx context.Context, stored []byte, ending capacity.Ending) 
 func (r *run) logFailure(failure *llmq.Error) {
 	attrs := []any{"code", string(failure.Code), "target", r.target.String(), "attempts", r.meta.Attempts}
 	if pe, ok := errors.AsType[*provider.Error](failure.Err); ok {
-		attrs = append(attrs, "class", pe.Class.String(), "status", pe.Status, "kind", pe.Kind, "cause", pe.Err)
+		attrs = append(attrs, "class", pe.Class.String(), "status", pe.Status, "kind", provider.KnownKind(pe.Kind), "cause", causeOf(pe.Err))
 	} else if failure.Err != nil {
-		attrs = append(attrs, "cause", failure.Err)
+		attrs = append(attrs, "cause", causeOf(failure.Err))
 	}
 	r.log.Info("call_failed", attrs...)
 }

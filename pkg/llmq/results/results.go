@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,16 +36,27 @@ func New(client redis.UniversalClient, space keys.Space, bodies Bodies, inline i
 	return &Store{client: client, keys: space, bodies: bodies, inline: inline}
 }
 
-// Encode makes the stored form of a result, putting a large body aside first.
-func (s *Store) Encode(ctx context.Context, r llmq.Result) ([]byte, error) {
+// putWithin bounds how long a large body may take to be put aside, so that the caller
+// has time left to store it otherwise.
+const putWithin = 3 * time.Second
+
+// Encode makes the stored form of a result, putting a large body aside first. Where that
+// fails, the body stays inside all the same, since it is paid for and no provider gives
+// one that the state store could not hold; inside then says why.
+func (s *Store) Encode(ctx context.Context, r llmq.Result) (stored []byte, inside, err error) {
 	if r.Reply == nil || len(r.Reply.Body) <= s.inline {
-		return llmq.EncodeResult(r, nil)
+		stored, err = llmq.EncodeResult(r, nil)
+		return stored, nil, err
 	}
-	ref, err := s.bodies.Put(ctx, prefix(r.Tenant)+string(r.RID), r.Reply.Body)
-	if err != nil {
-		return nil, err
+	putting, cancel := context.WithTimeout(ctx, putWithin)
+	defer cancel()
+	ref, inside := s.bodies.Put(putting, prefix(r.Tenant)+string(r.RID), r.Reply.Body)
+	if inside != nil {
+		stored, err = llmq.EncodeResult(r, nil)
+		return stored, inside, err
 	}
-	return llmq.EncodeResult(r, &ref)
+	stored, err = llmq.EncodeResult(r, &ref)
+	return stored, nil, err
 }
 
 // Look reads the stored form of r's result; it is nil when there is none.

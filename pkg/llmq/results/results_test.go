@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -51,9 +53,9 @@ func TestStore_EncodesSmallInsideAndLargeAside(t *testing.T) {
 			t.Parallel()
 			b := &bodies{stored: map[string][]byte{}}
 			s := New(nil, luatest.Space(), b, limit)
-			stored, err := s.Encode(t.Context(), reply(tc.body))
-			if err != nil {
-				t.Fatalf("encode: %v", err)
+			stored, whyInside, err := s.Encode(t.Context(), reply(tc.body))
+			if err != nil || whyInside != nil {
+				t.Fatalf("encode: %v, %v", err, whyInside)
 			}
 			if inside := strings.Contains(string(stored), tc.body); inside == tc.aside || (len(b.stored) == 1) != tc.aside {
 				t.Errorf("inside %v, %d put aside", inside, len(b.stored))
@@ -69,23 +71,53 @@ func TestStore_EncodesSmallInsideAndLargeAside(t *testing.T) {
 	}
 }
 
-func TestStore_FailureOfBodiesIsPassedOn(t *testing.T) {
+func TestStore_FailureToFetchABodyIsPassedOn(t *testing.T) {
 	t.Parallel()
 	down := llmq.Errorf(llmq.CodeQueueUnavailable, "down")
 	b := &bodies{stored: map[string][]byte{}}
 	s := New(nil, luatest.Space(), b, 1)
-	stored, err := s.Encode(t.Context(), reply(`"xx"`))
+	stored, _, err := s.Encode(t.Context(), reply(`"xx"`))
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}
 	b.err = down
-	if _, err := s.Encode(t.Context(), reply(`"xx"`)); !errors.Is(err, down) {
-		t.Errorf("encode = %v, want the failure", err)
-	}
 	if _, err := s.Decode(t.Context(), request("a"), stored); !errors.Is(err, down) {
 		t.Errorf("decode = %v, want the failure", err)
 	}
 }
+
+// DS25: a paid reply is stored whatever becomes of the bucket, also one that says nothing.
+func TestStore_BodyThatCannotBePutAsideStaysInside(t *testing.T) {
+	t.Parallel()
+	for name, put := range map[string]func(context.Context) error{
+		"refused": func(context.Context) error { return errors.New("AccessDenied") },
+		"silent":  func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, start := New(nil, luatest.Space(), failing(put), 1), time.Now()
+				stored, why, err := s.Encode(t.Context(), reply(`"xx"`))
+				if err != nil || why == nil || time.Since(start) > putWithin {
+					t.Fatalf("encode = %v, %v after %v; want it told why it is inside", why, err, time.Since(start))
+				}
+				got, err := s.Decode(t.Context(), request("a"), stored)
+				if diff := cmp.Diff(reply(`"xx"`), got); diff != "" || err != nil {
+					t.Errorf("back: %v (-want +got):\n%s", err, diff)
+				}
+			})
+		})
+	}
+}
+
+// failing are bodies that can't be put.
+type failing func(context.Context) error
+
+func (f failing) Put(ctx context.Context, _ string, _ []byte) (llmq.Ref, error) {
+	return llmq.Ref{}, f(ctx)
+}
+
+func (f failing) Get(ctx context.Context, _ llmq.Ref) ([]byte, error) { return nil, f(ctx) }
 
 func TestStore_LookFindsWhatIsStored(t *testing.T) {
 	t.Parallel()
@@ -117,7 +149,7 @@ func TestStore_LookFindsWhatIsStored(t *testing.T) {
 func TestStore_AnothersResultIsRefused(t *testing.T) {
 	t.Parallel()
 	s := New(nil, luatest.Space(), nil, 100)
-	stored, err := s.Encode(t.Context(), reply(`"theirs"`))
+	stored, _, err := s.Encode(t.Context(), reply(`"theirs"`))
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}
