@@ -149,6 +149,9 @@ func (r *run) run(ctx context.Context) Verdict {
 	if out, over := r.begin(ctx, true); over {
 		return out
 	}
+	if r.claim.Takeovers >= mostTakeovers {
+		return r.crashed(ctx)
+	}
 	keeper := r.keep(ctx)
 	defer keeper.stop()
 	if _, held := r.heldSlot(); !held {
@@ -187,6 +190,20 @@ func (r *run) end(ctx context.Context, why *llmq.Error) Verdict {
 		return out
 	}
 	return r.finish(ctx, llmq.Result{Err: why}, capacity.Abandoned)
+}
+
+// mostTakeovers is how many workers may die over one request: what kills them, too much
+// memory say, would kill the next as well, with all that it runs beside it.
+const mostTakeovers = 5
+
+// crashed ends a request whose workers never came to an end: its caller is told, and
+// the message is kept for whoever looks into it.
+func (r *run) crashed(ctx context.Context) Verdict {
+	why := llmq.Errorf(llmq.CodeWorkerCrash, "%d workers ended while they ran the request", r.claim.Takeovers)
+	if v := r.finish(ctx, llmq.Result{Err: why}, capacity.Abandoned); v.Action != Stored {
+		return v
+	}
+	return refuse(why)
 }
 
 func (r *run) modelID() string {

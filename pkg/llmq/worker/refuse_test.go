@@ -109,6 +109,21 @@ func TestHandle_WhatTheEngineRefusesIsDeadLettered(t *testing.T) {
 	})
 }
 
+// A field's name is the message's text: of a long one the log holds the beginning.
+func TestHandle_LogClipsTheFieldOfADeadLetter(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		name := strings.Repeat("n", 100)
+		body := strings.Replace(envelope("r"), `"messages":[]`, `"`+name+`":1,"`+name+`":2`, 1)
+		if out := w.Handle(t.Context(), []queue.Message{message("m", body)}); out[0].Reason != "bad_envelope" {
+			t.Fatalf("outcome %+v", out)
+		}
+		if log := w.log.String(); strings.Contains(log, strings.Repeat("n", 61)) || !strings.Contains(log, `"field":"params.nnn`) {
+			t.Errorf("the log is\n%s", log)
+		}
+	})
+}
+
 // SQS carries ten attributes; the reason is always among them.
 func TestHandle_DeadLetterHasAtMostTenAttributes(t *testing.T) {
 	t.Parallel()

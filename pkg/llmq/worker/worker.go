@@ -205,7 +205,7 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, 
 		w.release(ctx, log, m, storeRetry, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
-	log.Warn("dead-lettered", "reason", string(why.Code), "field", why.Field, "sender", m.SenderID)
+	log.Warn("dead-lettered", "reason", string(why.Code), "field", llmq.Clip(why.Field, 60), "sender", m.SenderID)
 	return Outcome{m.ID, Ack, string(why.Code)}
 }
 
