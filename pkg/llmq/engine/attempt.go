@@ -19,8 +19,11 @@ type noSlot struct {
 	release Verdict
 }
 
-// waitForSlot asks again and again for a slot, ever more slowly, while the claim is
-// kept. It returns nil once there is one.
+// longestPause is the longest between two tries for a slot: who has waited long must not ask
+// much less often than newcomers do, or these get what comes free.
+const longestPause = 2 * capacity.RetryFull
+
+// waitForSlot asks again and again for a slot while the claim is kept. It returns nil once there is one.
 func (r *run) waitForSlot(ctx context.Context) *noSlot {
 	wait := capacityWaitQueued
 	if r.Request.Lane == llmq.LaneRT {
@@ -49,7 +52,7 @@ func (r *run) waitForSlot(ctx context.Context) *noSlot {
 		if err != nil {
 			r.log.Warn("state store failed", "doing", "admit", "error", err)
 		}
-		pause = min(2*pause, time.Second)
+		pause = min(2*pause, longestPause)
 	}
 }
 
@@ -79,6 +82,7 @@ func (r *run) settleWait(ctx context.Context, end *noSlot, k *keeper) Verdict {
 		return r.finish(ctx, llmq.Result{Err: end.failure}, capacity.Abandoned)
 	}
 	v := end.release
+	v.After = max(v.After, shortestRelease)
 	v.Defer = r.deferClaim(v.After)
 	return v
 }
@@ -142,10 +146,14 @@ func (r *run) decide(ctx context.Context, k *keeper, resp *provider.Response, er
 // makes them. Each is paid for, and what did not fit twice will hardly fit a third time.
 const mostCut = 2
 
+// shortestRelease is how long a message stays away at least whose claim is given back after
+// it: one that came back at once would find the claim held, and wait for its lease.
+const shortestRelease = time.Second
+
 // interrupted hands an attempt back that this process has no time left for.
 func (r *run) interrupted(ctx context.Context) Verdict {
 	r.abandonSlot(context.WithoutCancel(ctx))
-	return Verdict{Action: Release, Reason: reasonOutOfTime, Defer: r.deferClaim(0)}
+	return Verdict{Action: Release, After: shortestRelease, Reason: reasonOutOfTime, Defer: r.deferClaim(shortestRelease)}
 }
 
 // explain words a provider's failure for the caller.

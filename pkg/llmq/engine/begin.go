@@ -20,7 +20,11 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 		admits = r.Capacity.Admit(&b, r.target, r.owner)
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
-		return r.storeDown("begin", err), true
+		v := r.storeDown("begin", err)
+		if take, takeErr := takes(); takeErr == nil { // only the slot's node failed
+			v = r.giveBack(ctx, take, v)
+		}
+		return v, true
 	}
 	take, err := takes()
 	if err != nil {

@@ -22,11 +22,11 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 )
 
-// Config bounds what the engine does. Every duration is positive.
+// Config bounds what the engine does.
 type Config struct {
 	Worker         string        // name of this process in meta and logs
-	AttemptTimeout time.Duration // one attempt
-	RTCapacityWait time.Duration // how long an rt request waits here for a slot
+	AttemptTimeout time.Duration // one attempt; positive
+	RTCapacityWait time.Duration // how long an rt request waits here for a slot; 0 asks once, never negative
 }
 
 // Deps are the engine's collaborators; all are required.
@@ -56,7 +56,7 @@ func New(cfg Config, d Deps) (*Engine, error) {
 	}
 	require(cfg.Worker != "", "Config.Worker")
 	require(cfg.AttemptTimeout > 0, "a positive Config.AttemptTimeout")
-	require(cfg.RTCapacityWait > 0, "a positive Config.RTCapacityWait")
+	require(cfg.RTCapacityWait >= 0, "a Config.RTCapacityWait of at least 0")
 	require(d.Valkey != nil, "Deps.Valkey")
 	require(d.Claims != nil, "Deps.Claims")
 	require(d.Capacity != nil, "Deps.Capacity")

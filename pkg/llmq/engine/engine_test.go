@@ -258,6 +258,34 @@ func TestRun_FailedAdmissionKeepsTheAttempts(t *testing.T) {
 	})
 }
 
+// Slots lie on a node of their own: where only that one fails, the claim that was taken
+// on another is given back.
+func TestRun_LostAdmissionGivesTheClaimBack(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		req := request()
+		warm := req
+		warm.ID = "warm" // the store learns the scripts
+		r.engine.Run(t.Context(), engine.Call{Request: warm})
+		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
+			if len(cmds) == 2 { // take and admit
+				cmds[1].SetErr(errors.New("i/o timeout"))
+			}
+			return nil
+		}
+		v := r.engine.Run(t.Context(), engine.Call{Request: req})
+		wantVerdict(t, v, engine.Release, "store_unavailable")
+		if v.Defer == nil || r.provider.calls.Load() != 1 {
+			t.Fatalf("verdict %+v after %d provider calls, want the claim given back", v, r.provider.calls.Load())
+		}
+		v.Defer(t.Context())
+		time.Sleep(v.After)
+		if again := r.take(req, "again"); again.State != claims.Taken || again.Claim.Takeovers != 0 {
+			t.Errorf("next take = %+v, want it free", again)
+		}
+	})
+}
+
 func TestRun_LostFinishAnswerIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {

@@ -70,7 +70,11 @@ func TestRun_LimitCutsTheAttemptAndGivesTheClaimBack(t *testing.T) {
 		if took := time.Since(start); took != 20*time.Second || v.Defer == nil {
 			t.Fatalf("cut after %v, defer %v", took, v.Defer != nil)
 		}
+		if v.After != time.Second {
+			t.Errorf("released for %v; a message that comes back at once may find its claim not yet deferred", v.After)
+		}
 		v.Defer(t.Context())
+		time.Sleep(v.After)
 		if next := r.take(req, "next"); next.State != claims.Taken || next.Claim.Attempts != 1 || next.Claim.Takeovers != 0 {
 			t.Errorf("next take = %+v, want it free with its attempt counted", next)
 		}
@@ -89,7 +93,7 @@ func TestRun_LimitEndsTheWaitForASlotByARelease(t *testing.T) {
 				req.Lane = lane
 				v := r.engine.Run(t.Context(), engine.Call{Request: req, Limit: start.Add(6 * time.Second)})
 				wantVerdict(t, v, engine.Release, "out_of_time")
-				if time.Since(start) > 6*time.Second || v.Defer == nil || r.stored(req) != nil {
+				if time.Since(start) > 6*time.Second || v.Defer == nil || v.After != time.Second || r.stored(req) != nil {
 					t.Errorf("after %v: %+v", time.Since(start), v)
 				}
 			})
@@ -120,6 +124,7 @@ func TestRun_CancelledProcessGivesTheRequestBack(t *testing.T) {
 		v := r.engine.Run(ctx, engine.Call{Request: req})
 		wantVerdict(t, v, engine.Release, "out_of_time")
 		v.Defer(context.WithoutCancel(ctx))
+		time.Sleep(v.After)
 		if next := r.take(req, "next"); next.State != claims.Taken {
 			t.Errorf("next take = %+v, want it free", next)
 		}
@@ -165,7 +170,7 @@ func TestRun_WipedStoreTakesThePaidResult(t *testing.T) {
 
 func TestNew_ListsEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := engine.New(engine.Config{}, engine.Deps{Catalogue: llmq.NewCatalogue([]llmq.Model{{Alias: "m", Targets: []llmq.Target{target()}}})})
+	_, err := engine.New(engine.Config{RTCapacityWait: -1}, engine.Deps{Catalogue: llmq.NewCatalogue([]llmq.Model{{Alias: "m", Targets: []llmq.Target{target()}}})})
 	for _, want := range []string{
 		"Config.Worker", "Config.AttemptTimeout", "Config.RTCapacityWait", "Deps.Valkey", "Deps.Claims", "Deps.Capacity", "Deps.Results", "Deps.Log",
 		"provider p of target m@t",
@@ -185,6 +190,7 @@ func TestRun_AttemptCutTwiceEndsAsTimeout(t *testing.T) {
 		v := r.engine.Run(t.Context(), engine.Call{Request: req, Limit: time.Now().Add(30 * time.Second)})
 		wantVerdict(t, v, engine.Release, "out_of_time")
 		v.Defer(t.Context())
+		time.Sleep(v.After)
 		v = r.engine.Run(t.Context(), engine.Call{Request: req, Limit: time.Now().Add(30 * time.Second)})
 		wantVerdict(t, v, engine.Stored, "failed")
 		if e := r.wantStored(req, llmq.CodeTimeout); e.Meta.Attempts != 2 {

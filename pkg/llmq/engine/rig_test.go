@@ -106,13 +106,13 @@ func newRig(t testing.TB, c redis.UniversalClient, call func(context.Context, pr
 	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &bytes.Buffer{}}
 	c.AddHook(r.trips)
 	r.claims, r.capacity, r.results = claims.New(r.space), capacity.New(r.space), results.New(c, r.space, r.bodies, 1000)
-	r.engine = r.newEngine("w1")
+	r.engine = r.newEngine("w1", 30*time.Second)
 	return r
 }
 
-func (r *rig) newEngine(worker string) *engine.Engine {
+func (r *rig) newEngine(worker string, rtWait time.Duration) *engine.Engine {
 	r.t.Helper()
-	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: 60 * time.Second, RTCapacityWait: 30 * time.Second}, engine.Deps{
+	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: 60 * time.Second, RTCapacityWait: rtWait}, engine.Deps{
 		Valkey: r.client, Catalogue: llmq.NewCatalogue([]llmq.Model{{Alias: "m", Lanes: llmq.Lanes(), Targets: []llmq.Target{target()}}}),
 		Claims: r.claims, Capacity: r.capacity, Results: r.results, Providers: map[string]provider.Provider{"p": r.provider},
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -1,14 +1,20 @@
 package engine_test
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
 )
 
 func TestRun_RTWaitsForASlotThenFails(t *testing.T) {
@@ -34,6 +40,52 @@ func TestRun_RTWaitsForASlotThenFails(t *testing.T) {
 			t.Errorf("stored %+v after %d provider calls", e, r.provider.calls.Load())
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+func TestRun_RTWithoutAWaitAsksOnceThenFails(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		give := r.occupy()
+		r.engine = r.newEngine("w1", 0)
+		req, start := request(), time.Now()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "abandoned")
+		if took := time.Since(start); took != 0 || r.provider.calls.Load() != 0 {
+			t.Errorf("took %v with %d provider calls, want one try", took, r.provider.calls.Load())
+		}
+		r.wantStored(req, llmq.CodeNoCapacity)
+		give()
+		free := request()
+		free.ID = "req-2"
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: free}), engine.Stored, "ok")
+	})
+}
+
+// Who has waited long asks as often as a newcomer, give or take a factor of two.
+func TestRun_LongWaitDoesNotAskLessOften(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		defer r.occupy()()
+		req := request()
+		req.Lane = llmq.LaneBG
+		var last time.Time
+		asked := 0
+		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+			declared, _, ok := luatest.IsScript(cmds[0])
+			if !ok || len(cmds) != 1 || !strings.Contains(fmt.Sprint(declared), ":cap:") {
+				return nil
+			}
+			if gap := time.Since(last); asked > 0 && gap > 200*time.Millisecond {
+				t.Errorf("asked %v after the last time", gap)
+			}
+			last = time.Now()
+			asked++
+			return nil
+		}
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Release, "no_capacity")
+		if asked < 75 {
+			t.Errorf("asked %d times in 15s", asked)
+		}
 	})
 }
 

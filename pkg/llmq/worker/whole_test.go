@@ -382,6 +382,7 @@ func TestWhole_OutOfTime(t *testing.T) {
 		if took := time.Since(start); took != 20*time.Second-worker.Margin {
 			t.Errorf("it ended after %v", took)
 		}
+		time.Sleep(time.Second) // it stays away for that long
 		if diff := cmp.Diff([]string{"a ack ok"}, actions(w.Handle(t.Context(), []queue.Message{on("a", llmq.LaneRT)}))); diff != "" {
 			t.Errorf("next (-want +got):\n%s", diff)
 		}
