@@ -13,6 +13,8 @@ CDK := infra/cdk
 CDK_ENV := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 CDK_DISABLE_CLI_TELEMETRY=true
 # Flags of the test run; CI sets -race, which needs a C compiler.
 TESTFLAGS ?=
+# The end-to-end tests compile the functions; on a cold, slow machine that takes long.
+TIMEOUT := -timeout 20m
 # Packages whose tests are the vendors' own clients, minutes and gigabytes to compile
 # under the race detector; what they drive runs in other processes or other packages.
 CLIENT_TESTS := ./local/rig ./local/fakellm ./pkg/llmq/httpapi/sdkcompat
@@ -22,15 +24,17 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: run
-run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT)
-	@CGO_ENABLED=0 go run $(GO_FLAGS) ./local/run
+run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT; RUNFLAGS=-v shows logs)
+	@echo "· compiling (the first time takes a minute or two)"
+	@mkdir -p $(BUILD) && CGO_ENABLED=0 go build $(GO_FLAGS) -o $(BUILD)/run ./local/run
+	@exec $(BUILD)/run $(RUNFLAGS)
 
 .PHONY: test
 test: ## every test that needs only Go, and the CDK module's where Node is installed
 	@echo "· Go tests"
 	@command -v valkey-server >/dev/null || echo "· valkey-server is not installed: tests that need a real Valkey are skipped, the rest runs on miniredis"
-	go test $(GO_FLAGS) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CLIENT_TESTS))")
-	go test $(GO_FLAGS) $(CLIENT_TESTS)
+	go test $(GO_FLAGS) $(TIMEOUT) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CLIENT_TESTS))")
+	go test $(GO_FLAGS) $(TIMEOUT) $(CLIENT_TESTS)
 	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
 
 .PHONY: build
@@ -58,7 +62,9 @@ fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## format the Go code
 
 .PHONY: golden
 golden: ## rewrite the golden files and generated documents
-	go test ./pkg/llmq/... ./functions/... ./local/cloud/front/ ./events/ -run 'Golden|Docs|Generated' -update
+	@for pkg in $$(git grep -l 'flag.Bool("update"' -- '*_test.go' ':!infra' | xargs -n1 dirname | sort -u); do \
+		go test $(GO_FLAGS) ./$$pkg -update || exit 1; done
+	@if command -v node >/dev/null; then $(CDK_ENV) go -C $(CDK) test ./... -update; fi
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

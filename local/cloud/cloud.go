@@ -142,6 +142,11 @@ func (c *Cloud) start(ctx, run context.Context, o Options) error {
 	env := append([]string{
 		"LLMQ_CONFIG=" + path, valkeyEnv + "=" + c.Valkey.Password(), keyEnv + "=" + c.Key, adminEnv + "=" + c.AdminKey,
 	}, o.Env...)
+	// What the functions will read, variables and all: a fault shows here, and not in the
+	// log of a function that can't start.
+	if c.Config, err = config.Load(path, env); err != nil {
+		return err
+	}
 	if err := c.createQueues(ctx); err != nil {
 		return err
 	}
@@ -177,7 +182,7 @@ func (c *Cloud) serve(addr string, h http.Handler, cert *tls.Certificate) (strin
 		url = "https://" + l.Addr().String()
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug)}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug)}
 	c.loops.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			c.log.Error("server ended", "address", addr, "error", err)

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud"
@@ -28,7 +29,7 @@ import (
 type Options struct {
 	HTTP, HTTPS, Admin string // addresses of the doors; "" is 127.0.0.1:0
 	// Env may hold OPENAI_BASE_URL and OPENAI_API_KEY: then that endpoint serves every
-	// model. Of the rest only what configuration knows is read.
+	// model. LLMQ_* variables reach the functions, as on AWS.
 	Env       []string
 	Functions cloud.Functions // built binaries; zero builds them
 	Engine    valkey.Engine
@@ -42,9 +43,10 @@ type Options struct {
 // Rig is a running local cloud with its provider.
 type Rig struct {
 	*cloud.Cloud
-	Fake       *server.Server // nil where an endpoint of the environment serves
-	Provider   string         // who serves, for people
-	FirstModel string         // a model that a first call can name; "" where none is known
+	Fake         *server.Server // nil where an endpoint of the environment serves
+	Provider     string         // who serves, for people
+	FirstModel   string         // a model that a first call can name; "" where none is known
+	NoFirstModel string         // why none is known
 
 	dir     string
 	closers []func(context.Context) error
@@ -88,6 +90,11 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	settings, err := settings(o.Env)
+	if err != nil {
+		return err
+	}
+	env = append(env, settings...)
 	if o.Change != nil {
 		o.Change(cfg)
 	}
@@ -122,7 +129,9 @@ func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options) ([]str
 	if given {
 		cfg.Providers, cfg.Models = []config.Provider{p}, []config.Model{m}
 		r.Provider = p.BaseURL + " (OPENAI_BASE_URL); any model name is passed on"
-		r.FirstModel = firstModel(ctx, p.BaseURL, lookup(o.Env, "OPENAI_API_KEY"))
+		if r.FirstModel, err = firstModel(ctx, p.BaseURL, lookup(o.Env, "OPENAI_API_KEY")); err != nil {
+			r.NoFirstModel = err.Error()
+		}
 		return []string{"OPENAI_API_KEY=" + lookup(o.Env, "OPENAI_API_KEY")}, nil
 	}
 	key := "fake_" + randomHex()
@@ -197,4 +206,23 @@ func randomHex() string {
 	var b [16]byte
 	rand.Read(b[:]) // crypto/rand.Read never fails
 	return hex.EncodeToString(b[:])
+}
+
+// settings are the LLMQ_* variables that are handed to the functions. What the rig sets
+// itself is refused rather than ignored; what is for other programs is left out.
+func settings(env []string) ([]string, error) {
+	var out []string
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		switch {
+		case !strings.HasPrefix(name, "LLMQ_") || value == "":
+		case name == "LLMQ_LOCAL_PORT" || strings.HasPrefix(name, "LLMQ_ADMIN_"):
+		case name == "LLMQ_CONFIG" || name == "LLMQ_AWS_REGION" || strings.HasPrefix(name, "LLMQ_REDIS_") || strings.HasPrefix(name, "LLMQ_SQS_ENDPOINT") ||
+			strings.HasPrefix(name, "LLMQ_SQS_URL") || strings.HasPrefix(name, "LLMQ_S3_"):
+			return nil, fmt.Errorf("%s is set, but the local cloud makes that itself: unset it", name)
+		default:
+			out = append(out, kv)
+		}
+	}
+	return out, nil
 }

@@ -36,3 +36,16 @@ func lookup(env []string, name string) string {
 	}
 	return value
 }
+
+// free reports the first of the addresses that something else listens on, before
+// minutes go by.
+func (d doors) free() error {
+	for _, addr := range []string{d.http, d.https, d.admin} {
+		l, err := net.Listen("tcp", addr) //nolint:noctx // listening on loopback does not wait
+		if err != nil {
+			return fmt.Errorf("can't serve on %s: %w; set LLMQ_LOCAL_PORT to a port with two free ones after it", addr, err)
+		}
+		_ = l.Close() // nothing was accepted
+	}
+	return nil
+}

@@ -40,6 +40,9 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	if err != nil {
 		return err
 	}
+	if err := at.free(); err != nil {
+		return err
+	}
 	began := time.Now()
 	step := func(what string) { fmt.Fprintln(errOut, "· "+what) }
 	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: io.Discard, Step: step}
@@ -59,6 +62,9 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	}()
 	step("state store: " + r.Valkey.Kind())
 	step("provider: " + r.Provider)
+	if r.Fake != nil && lookup(env, "OPENAI_API_KEY") != "" {
+		step("OPENAI_API_KEY is set without OPENAI_BASE_URL, so no real provider is called")
+	}
 	if err := firstCall(ctx, r, out); err != nil && ctx.Err() == nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // firstCall sends one call through the queue and prints the reply with its meta.
 func firstCall(ctx context.Context, r *rig.Rig, out io.Writer) error {
 	if r.FirstModel == "" {
-		fmt.Fprintln(out, "no first call was sent: the endpoint lists no models to name in one")
+		fmt.Fprintln(out, "no first call was sent, for no model to name in it is known: "+r.NoFirstModel)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -67,8 +67,11 @@ func metaHeaders(h http.Header) []string {
 // printReady prints what a shell needs to call this cloud, and last the line that
 // scripts wait for.
 func printReady(out io.Writer, r *rig.Rig) {
-	fmt.Fprintf(out, "export LLMQ_ADMIN_URL=%s LLMQ_ADMIN_KEY=%s\n", r.AdminURL, r.AdminKey)
-	fmt.Fprintf(out, "export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s AWS_ENDPOINT_URL_BEDROCK_RUNTIME=%s AWS_BEARER_TOKEN_BEDROCK=%s AWS_CA_BUNDLE=%s AWS_REGION=us-east-1\n",
+	fmt.Fprintln(out, "# for operators, and for services that put messages on a queue:")
+	fmt.Fprintf(out, "export LLMQ_ADMIN_URL=%s LLMQ_ADMIN_KEY=%s AWS_ENDPOINT_URL_SQS=%s AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
+		r.AdminURL, r.AdminKey, r.Config.Queues.Endpoint)
+	fmt.Fprintln(out, "# for callers:")
+	fmt.Fprintf(out, "export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s AWS_ENDPOINT_URL_BEDROCK_RUNTIME=%s AWS_BEARER_TOKEN_BEDROCK=%s AWS_CA_BUNDLE=%s AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
 		r.URL, r.Key, r.TLSURL, r.Key, r.CAFile)
 	fmt.Fprintf(out, "ready %s\n", r.URL)
 }

@@ -25,7 +25,9 @@ type knob struct {
 func knobs() []knob {
 	return []knob{
 		{"LLMQ_CONFIG", "path of the configuration file. Default: llmq.yaml beside a function's code, else in the working directory", nil},
-		{"LLMQ_LOCAL_PORT", "port that `make run` serves on; https is on the next one. Default: 8080", nil},
+		{"LLMQ_LOCAL_PORT", "port that `make run` serves on; https is on the next one, the admin API on the one after. Default: 8080", nil},
+		{"LLMQ_ADMIN_URL", "where operators reach the admin API; not read by functions", nil},
+		{"LLMQ_ADMIN_KEY", "key of a local admin API; not read by functions", nil},
 		{"LLMQ_REDIS_URL", "valkey.address, valkey.tls and valkey.username in one: redis://host:port or rediss://user@host:port (TLS)", overlay.redisURL},
 		{"LLMQ_REDIS_HOST", "host of valkey.address; the port stays, or is 6379", overlay.redisHost},
 		{"LLMQ_REDIS_PORT", "port of valkey.address; the host stays, or is localhost", overlay.redisPort},

@@ -12,23 +12,23 @@ import (
 )
 
 // FromOpenAIEnv makes a provider "openai" and a model "default", which takes every
-// name, of OPENAI_BASE_URL and OPENAI_API_KEY alone (FEATURES D9). It reports false
-// where neither is set. It is for [KindLocal] and the Go client only: on AWS base
-// URLs come from the deployed file.
+// name, of OPENAI_BASE_URL and OPENAI_API_KEY (FEATURES D9). It reports false where no
+// base URL is set: many shells hold a key alone, and what nobody asked for must not be
+// paid for. It is for [KindLocal] and the Go client only: on AWS base URLs come from
+// the deployed file.
 //
-// The base URL defaults to OpenAI's own. It may be http, and then has to be on
-// loopback or at a private address, where no key is needed; else it is https at a
-// host name. One of our own listeners (host:port or URL), which `make run` tells
-// people to export under the same name, is refused: calls would go in circles.
-// Errors have [llmq.CodeConfiguration].
+// The base URL may be http, and then has to be on loopback or at a private address,
+// where no key is needed; else it is https at a host name. One of our own listeners
+// (host:port or URL), which `make run` tells people to export under the same name, is
+// refused: calls would go in circles. Errors have [llmq.CodeConfiguration].
 func FromOpenAIEnv(env, listeners []string) (Provider, Model, bool, error) {
 	vars := variables(env)
 	raw, hasKey := vars["OPENAI_BASE_URL"], vars["OPENAI_API_KEY"] != ""
-	if raw == "" && !hasKey {
+	if raw == "" {
 		return Provider{}, Model{}, false, nil
 	}
 	p := Provider{
-		Name: "openai", Type: ProviderOpenAI, BaseURL: cmp.Or(raw, "https://api.openai.com/v1"),
+		Name: "openai", Type: ProviderOpenAI, BaseURL: raw,
 		ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
 	}
 	if hasKey {

@@ -10,9 +10,9 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-func TestFromOpenAIEnv_KeyAloneMeansOpenAI(t *testing.T) {
+func TestFromOpenAIEnv_TwoVariablesAreEnough(t *testing.T) {
 	t.Parallel()
-	p, m, ok, err := FromOpenAIEnv([]string{"OPENAI_API_KEY=sk-live-123"}, []string{"127.0.0.1:8080"})
+	p, m, ok, err := FromOpenAIEnv([]string{"OPENAI_API_KEY=sk-live-123", "OPENAI_BASE_URL=https://api.openai.com/v1"}, []string{"127.0.0.1:8080"})
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -53,10 +53,13 @@ func TestFromOpenAIEnv_MakesWhatLoadTakes(t *testing.T) {
 	}
 }
 
-func TestFromOpenAIEnv_NothingSet(t *testing.T) {
+// A key alone stands in many shells, and must not make anybody pay.
+func TestFromOpenAIEnv_NoBaseURL(t *testing.T) {
 	t.Parallel()
-	if _, _, ok, err := FromOpenAIEnv([]string{"PATH=/bin", "OPENAI_API_KEY="}, nil); ok || err != nil {
-		t.Error(ok, err)
+	for _, key := range []string{"", "sk-live-123"} {
+		if _, _, ok, err := FromOpenAIEnv([]string{"PATH=/bin", "OPENAI_API_KEY=" + key}, nil); ok || err != nil {
+			t.Error(ok, err)
+		}
 	}
 }
 

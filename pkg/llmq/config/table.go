@@ -280,7 +280,7 @@ func running() []setting {
 		},
 		{
 			path: "lanes.*.max_concurrency", form: formCount, def: "10", low: 2, high: 1000, why: "what an SQS event source takes",
-			doc: "invocations at once per queue", at: func(s *scope) any { return &s.lane.MaxConcurrency },
+			doc: "invocations at once per queue; each holds a call at least, so fewer than a model's targets take keeps single calls waiting", at: func(s *scope) any { return &s.lane.MaxConcurrency },
 		},
 		{
 			path: "lanes.*.memory_mb", form: formCount, def: "256", low: 128, high: 10240, why: "what Lambda offers",

@@ -104,7 +104,7 @@ func (x *exchange) explain(ctx context.Context, err error, wait time.Duration) e
 	if _, ours := errors.AsType[*llmq.Error](err); !ours && ctx.Err() != nil {
 		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in the %s that the door waits", wait).Because(err)
 	}
-	e := *llmq.AsError(err) // a copy: the error may be shared by all who wait for the id
+	e := *llmq.AsError(err)                             // a copy: the error may be shared by all who wait for the id
 	if e.Code == llmq.CodeTimeout && ctx.Err() != nil { // else it is the call's own end, which a repeat would get again
 		e.Message = strings.TrimSuffix(e.Message, ".") + fmt.Sprintf("; to take up request %s, send it again with the same %s: %s", x.id, hdrIdempotency, x.id)
 	}
