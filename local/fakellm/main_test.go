@@ -7,27 +7,18 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
 
 func TestMain(m *testing.M) {
-	ownEnvironment()
+	llmqtest.OwnEnvironment()
 	goleak.VerifyTestMain(m)
-}
-
-// ownEnvironment drops what a shell may hold for the vendors' clients, the export line of
-// make run among it: they read it, and these tests give them all they need.
-func ownEnvironment() {
-	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "AWS_") || strings.HasPrefix(name, "OPENAI_") {
-			_ = os.Unsetenv(name) // it fails for no name that is set
-		}
-	}
 }
 
 // exported is the line of exports as a map.

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,21 +24,12 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
+	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
 
 func TestMain(m *testing.M) {
-	ownEnvironment()
+	llmqtest.OwnEnvironment()
 	goleak.VerifyTestMain(m)
-}
-
-// ownEnvironment drops what a shell may hold for the vendors' clients, the export line of
-// make run among it: they read it, and these tests give them all they need.
-func ownEnvironment() {
-	for _, kv := range os.Environ() {
-		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "AWS_") || strings.HasPrefix(name, "OPENAI_") {
-			_ = os.Unsetenv(name) // it fails for no name that is set
-		}
-	}
 }
 
 const (
