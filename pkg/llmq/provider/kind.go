@@ -18,11 +18,11 @@ func knownKinds() []string {
 	return []string{
 		"rate_limit_exceeded", "rate_limit_error", "tokens", "requests", "insufficient_quota", "billing_hard_limit_reached",
 		"context_length_exceeded", "invalid_api_key", "invalid_request_error", "authentication_error", "permission_error",
-		"model_not_found", "not_found_error", "server_error", "api_error", "overloaded_error", "server_is_overloaded", "slow_down",
+		"model_not_found", "not_found_error", "server_error", "api_error", "overloaded_error", "server_is_overloaded", "slow_down", "capacity_exceeded",
 		"content_filter", "content_policy_violation", "unsupported_parameter", "unsupported_value", "invalid_value", "timeout",
 		"ThrottlingException", "ServiceQuotaExceededException", "ModelNotReadyException", "ServiceUnavailableException",
 		"InternalServerException", "ModelTimeoutException", "ModelErrorException", "ModelStreamErrorException", "ValidationException",
 		"ConflictException", "AccessDeniedException", "ResourceNotFoundException", "UnrecognizedClientException", "ExpiredTokenException",
-		"InvalidSignatureException", "MissingAuthenticationTokenException",
+		"InvalidSignatureException", "MissingAuthenticationTokenException", "UnknownOperationException",
 	}
 }

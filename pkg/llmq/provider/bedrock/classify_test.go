@@ -1,9 +1,7 @@
 package bedrock
 
 import (
-	"bufio"
 	"bytes"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,32 +15,10 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/providertest"
 )
 
 var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
-
-// recorded reads a reply of testdata: a line that names its source, then the HTTP message.
-func recorded(t *testing.T, path string) egress.Reply {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, message, _ := bytes.Cut(data, []byte("\n"))
-	if !bytes.HasPrefix(source, []byte("# Source: ")) {
-		t.Fatalf("%s does not name its source", path)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(message)), nil)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	_ = resp.Body.Close()
-	return egress.Reply{Status: resp.StatusCode, Header: resp.Header, Body: body}
-}
 
 func TestClassify_RecordedReplies(t *testing.T) {
 	t.Parallel()
@@ -88,7 +64,7 @@ func TestClassify_RecordedReplies(t *testing.T) {
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reply := recorded(t, filepath.Join("testdata", name+".http"))
+			reply := providertest.Recorded(t, filepath.Join("testdata", name+".http"))
 			e := classify(reply, noon, "")
 			got := verdict{e.Class, e.Code, e.Kind, e.RetryAfter, want.Message}
 			if diff := cmp.Diff(want, got); diff != "" {
