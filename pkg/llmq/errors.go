@@ -114,6 +114,7 @@ type Error struct {
 	Message    string        // what was wrong, in our words; the caller reads it, so no prompt, reply or key
 	Field      string        // the field or header to mend; "" when there is none
 	RetryAfter time.Duration // how long to wait before the same request may succeed; 0 is unknown
+	Final      bool          // the same id will get this same answer, retryable or not; told by replays, never stored
 	Meta       Meta          // the same fields as a success carries
 	Err        error         // cause, for logs only; never shown to callers
 }

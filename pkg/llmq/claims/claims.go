@@ -67,7 +67,7 @@ func New(space keys.Space) *Store {
 type Submission struct {
 	Known    bool      // the id was submitted before, with the same operation, model and body
 	Sent     bool      // its message is known to be on the queue
-	Deadline time.Time // of the first submission
+	Deadline time.Time // of the message that was sent, or else of the first submission
 }
 
 // Submit records r under its id. hash is [BodyHash] of it. An id that stands for
@@ -87,10 +87,10 @@ func (s *Store) Submit(b *luascript.Batch, r llmq.Request, hash string) luascrip
 	}
 }
 
-// MarkSent notes that r's message is on the queue, so that a repeat does not send it
-// again. False means that the record is gone.
+// MarkSent notes that r's message is on the queue with r's deadline, so that a repeat does
+// not send it again and knows how long to wait for its end. False means that the record is gone.
 func (s *Store) MarkSent(b *luascript.Batch, r llmq.Request) luascript.Pending[bool] {
-	return first(b.Script(&s.sent, []string{s.keys.Call(r.Tenant, r.RID()).Submission}))
+	return first(b.Script(&s.sent, []string{s.keys.Call(r.Tenant, r.RID()).Submission}, ms(r.Deadline)))
 }
 
 // Done reports whether r has ended, with or without its result still being stored.

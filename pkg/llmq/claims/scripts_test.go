@@ -190,11 +190,18 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "submit: known as sent",
-		Calls: []luatest.Step{do("submit", 0, "h1 @1000 5000", "1 0 1000"), do("sent", 0, "", "1"), do("sent", 0, "", "1"), do("submit", 10, "h1 @1000 5000", "0 1 1000")},
+		Calls: []luatest.Step{do("submit", 0, "h1 @1000 5000", "1 0 1000"), do("sent", 0, "@1000", "1"), do("sent", 0, "@1000", "1"), do("submit", 10, "h1 @1000 5000", "0 1 1000")},
+	},
+	{
+		Name: "sent: the latest deadline that was sent stands",
+		Calls: []luatest.Step{
+			do("submit", 0, "h1 @1000 5000", "1 0 1000"), do("sent", 0, "@3000", "1"), do("submit", 10, "h1 @9000 5000", "0 1 3000"), do("sent", 20, "@2000", "1"),
+		},
+		State: map[string]string{"sub": "created_ms=@0 deadline_ms=@3000 hash=h1 sent=1 expires=@6000"},
 	},
 	{
 		Name:  "sent: no record, no trace",
-		Calls: []luatest.Step{do("sent", 0, "", "0")},
+		Calls: []luatest.Step{do("sent", 0, "@1000", "0")},
 		State: map[string]string{"sub": ""},
 	},
 }

@@ -78,7 +78,8 @@ func New(cfg Config, d Deps) (*Client, error) {
 // Do sends a request and waits for its reply. A request whose id is known is not sent
 // again: Do takes up the one that runs, or returns its stored result.
 //
-// It waits until ctx ends, and not much longer than the request's deadline. Every error
+// It waits until ctx ends, and not much longer than the request's deadline, or than that
+// of a known request, whichever is first: no result comes later. Every error
 // is an [*llmq.Error]. When the wait ends first it is [llmq.CodeTimeout]; the
 // request runs on until its own deadline, and the same id takes it up again.
 func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
@@ -142,28 +143,9 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiter, err := c.Hub.Subscribe(ctx, r)
+	stored, err := c.await(ctx, r, model, sub)
 	if err != nil {
 		return nil, err
-	}
-	defer waiter.Close() //nolint:contextcheck // a wait that has ended must still be undone
-	if !sub.Sent {
-		if err := c.send(ctx, r, model); err != nil {
-			return nil, err
-		}
-	}
-	stored, err := c.look(ctx, r, sub)
-	if errors.Is(err, llmq.CodeQueueUnavailable) {
-		// The message is on its queue: an error now would make the caller send, and pay for,
-		// another. The waiter reads the result once the store answers again.
-		c.Log.Warn("result not looked for; waiting for its wake", "request_id", r.ID, "error", err)
-	} else if err != nil {
-		return nil, err
-	}
-	if stored == nil {
-		if stored, err = waiter.Result(ctx); err != nil {
-			return nil, err
-		}
 	}
 	res, err := c.Results.Decode(ctx, r, stored)
 	if err != nil {
@@ -174,9 +156,60 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		return nil, llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.ID)
 	}
 	if res.Err != nil {
+		if sub.Known {
+			res.Err.Final = true
+			res.Err.Message += "; this is the stored end of the id, a new try needs a new one"
+		}
 		return nil, res.Err
 	}
 	return res.Reply, nil
+}
+
+// await sends the request where it is not known to be sent, and waits for its result's
+// stored form.
+func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub claims.Submission) ([]byte, error) {
+	end := sub.Deadline.Add(grace)
+	if sub.Sent && !time.Now().Before(end) {
+		return c.ended(ctx, r, sub) // nothing is left to wait for
+	}
+	waiter, err := c.Hub.Subscribe(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer waiter.Close() //nolint:contextcheck // a wait that has ended must still be undone
+	if !sub.Sent {
+		if err := c.send(ctx, r, m); err != nil {
+			return nil, err
+		}
+	}
+	stored, err := c.look(ctx, r, sub)
+	if errors.Is(err, llmq.CodeQueueUnavailable) {
+		// The message is on its queue: an error now would make the caller send, and pay for,
+		// another. The waiter reads the result once the store answers again.
+		c.Log.Warn("result not looked for; waiting for its wake", "request_id", r.ID, "error", err)
+	} else if err != nil || stored != nil {
+		return stored, err
+	}
+	if !sub.Sent || !sub.Deadline.Before(r.Deadline) {
+		return waiter.Result(ctx)
+	}
+	// What runs ends by the deadline that it was sent with, however long this caller would wait.
+	waiting, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	stored, err = waiter.Result(waiting)
+	if err == nil || ctx.Err() != nil {
+		return stored, err
+	}
+	return c.ended(ctx, r, sub)
+}
+
+// ended looks for the result of a request whose deadline has passed.
+func (c *Client) ended(ctx context.Context, r llmq.Request, sub claims.Submission) ([]byte, error) {
+	stored, err := c.look(ctx, r, sub)
+	if err == nil && stored == nil {
+		err = llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", r.ID)
+	}
+	return stored, err
 }
 
 func (c *Client) submit(ctx context.Context, r llmq.Request, hash string) (claims.Submission, error) {

@@ -2,6 +2,7 @@ package results
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -98,6 +99,26 @@ func TestHub_DeadConnectionIsReplacedWhileSomebodyWaits(t *testing.T) {
 		wantResult(t, w, "a", time.Second) // by a wake: the subscription stands again
 		other := h.subscribe(t, "b")       // and new ones can
 		other.Close()
+	})
+}
+
+// Nothing has been sent while a caller waits for its subscription: it is told soon, however
+// long its own deadline is.
+func TestHub_SubscriptionThatNobodyConfirmsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &line{m: llmqtest.NewMiniredis(t)}
+		h := newHub(t, l.client(t))
+		w := h.subscribe(t, "a")
+		defer w.Close()
+		l.die()
+		start := time.Now()
+		if other, err := h.Subscribe(t.Context(), request("b")); !errors.Is(err, llmq.CodeQueueUnavailable) {
+			t.Errorf("subscribe = %v, %v; want queue_unavailable", other, err)
+		}
+		if took := time.Since(start); took < confirmWithin || took > confirmWithin+stopWithin {
+			t.Errorf("given up after %v, want %v", took, confirmWithin)
+		}
 	})
 }
 

@@ -15,6 +15,10 @@ import (
 // been woken: pub/sub is at most once, and this bounds what a lost wake costs.
 const SweepEvery = 5 * time.Second
 
+// confirmWithin bounds how long a subscription may take to stand: nothing has been sent by
+// then, so that giving up costs a repeat and no more.
+const confirmWithin = 2 * time.Second
+
 // readMost bounds one read of many results.
 const readMost = 1000
 
@@ -52,9 +56,11 @@ type Waiter struct {
 	over    bool          // has its result or is closed; guarded by hub.mu
 }
 
-// Subscribe registers a waiter for r and returns once its wake can't be missed. The
-// caller must call [Waiter.Close].
+// Subscribe registers a waiter for r and returns once its wake can't be missed, or after
+// two seconds an error, [llmq.CodeQueueUnavailable]. The caller must call [Waiter.Close].
 func (h *Hub) Subscribe(ctx context.Context, r llmq.Request) (*Waiter, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
+	defer cancel()
 	h.dropStale()
 	k := h.store.keys.Call(r.Tenant, r.RID())
 	w := &Waiter{hub: h, channel: k.Wake, key: k.Result, ready: make(chan struct{}), got: make(chan []byte, 1)}
