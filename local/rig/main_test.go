@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,11 @@ import (
 
 var (
 	functions cloud.Functions // built once, for every rig of this package
-	shared    = sync.OnceValues(func() (*rig.Rig, error) { return start(rig.Options{}) })
+	used      atomic.Bool     // whether shared has been started
+	shared    = sync.OnceValues(func() (*rig.Rig, error) {
+		used.Store(true)
+		return start(rig.Options{})
+	})
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -33,10 +38,12 @@ func run(m *testing.M) (code int) {
 		return 1
 	}
 	code = m.Run()
-	if r, err := shared(); err == nil {
-		if err := stop(r); err != nil {
-			fmt.Fprintln(os.Stderr, "close:", err)
-			code = 1
+	if used.Load() {
+		if r, err := shared(); err == nil {
+			if err := stop(r); err != nil {
+				fmt.Fprintln(os.Stderr, "close:", err)
+				code = 1
+			}
 		}
 	}
 	if err := goleak.Find(); err != nil && code == 0 {
