@@ -76,7 +76,7 @@ var codes = []CodeInfo{
 	{CodeWrongWire, 400, false, "The model does not speak the dialect of this path.", "Use the path that the error names."},
 	{CodeIdempotencyMismatch, 422, false, "The id was used before for another body or operation.", "Use a new Idempotency-Key for a new request."},
 	{CodeResultExpired, 410, false, "The request was done, but its result is no longer stored.", "Send it again under a new id if you still want it."},
-	{CodeTimeout, 504, false, "No reply came before the deadline or the end of the door's wait.", "Send the same Idempotency-Key again to take up the running call, or ask for a longer timeout."},
+	{CodeTimeout, 504, false, "No reply came before the deadline or the end of the door's wait.", "Where the message offers it, send the same Idempotency-Key again to take up the running call; else ask for a longer timeout under a new id."},
 	{CodeExpired, 504, false, "The deadline passed while the request was still queued; no provider was called.", "Ask for a longer timeout, or raise the model's limits."},
 	{CodeCancelled, 409, false, "The request was cancelled.", "Nothing; send it again under a new id if you still want it."},
 	{CodeRateLimited, 429, true, "The provider throttled the call, or its budget of calls or tokens is used up.", "Wait as Retry-After says."},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
@@ -126,6 +127,9 @@ func check(r llmq.Request) error {
 	}
 	if len(r.Body) == 0 {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "the request has no body").At("body")
+	}
+	if r.Op.Wire() == llmq.WireOpenAI && gjson.GetBytes(r.Body, "stream").Type == gjson.True {
+		return llmq.Errorf(llmq.CodeUnsupported, "stream: true is not served by this release; leave it out or set it to false").At("stream")
 	}
 	return nil
 }

@@ -23,9 +23,10 @@ func WriteError(w http.ResponseWriter, escapedPath string, e *llmq.Error) {
 // shape or, on paths of Bedrock's API, in that one's.
 func describe(h http.Header, path string, e *llmq.Error) (status int, contentType string, body []byte) {
 	info := e.Code.Info()
+	retry := info.Retry && !e.Final // the same id would get this same answer
 	setHeader(h, "X-LLMQ-Error-Code", string(e.Code))
-	setHeader(h, "X-Should-Retry", strconv.FormatBool(info.Retry))
-	if info.Retry {
+	setHeader(h, "X-Should-Retry", strconv.FormatBool(retry))
+	if retry {
 		after := e.RetryAfter
 		if after <= 0 {
 			after = defaultRetryAfter

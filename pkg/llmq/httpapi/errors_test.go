@@ -191,3 +191,15 @@ func TestServeHTTP_DeadlineIsCountedFromTheArrival(t *testing.T) {
 		}
 	})
 }
+
+// A replayed error is the end of its id: an SDK that repeats it would get it again.
+func TestServeHTTP_FinalErrorIsNotRetried(t *testing.T) {
+	t.Parallel()
+	e := llmq.Errorf(llmq.CodeRateLimited, "slow down").After(7 * time.Second)
+	e.Final = true
+	b := setup(t, func(context.Context, llmq.Request) (*llmq.Reply, error) { return nil, e })
+	w := b.chat("Idempotency-Key", "r-6")
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("X-Should-Retry") != "false" || w.Header().Get("Retry-After") != "" || w.Header().Get("X-Amz-Retry-After") != "" {
+		t.Errorf("got %d %v", w.Code, w.Header())
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
@@ -53,6 +55,9 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 	if err != nil {
 		return llmq.Request{}, err
 	}
+	if env.ReplyTo != "" {
+		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: this release has none; leave it out").At("reply_to")
+	}
 	lane, err := w.checkHome(here, ref, env)
 	if err != nil {
 		return llmq.Request{}, err
@@ -81,16 +86,37 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 	if err := strictjson.Check(req.Body, strictjson.Default()); err != nil {
 		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "%s: %s", field, llmq.AsError(err).Message).At(field)
 	}
-	return req, nil
+	return req, checkStream(req)
+}
+
+// checkStream refuses a body that asks for a stream, as the door does: its reply would be
+// none that can be stored.
+func checkStream(r llmq.Request) error {
+	if r.Op.Wire() != llmq.WireOpenAI {
+		return nil
+	}
+	switch gjson.GetBytes(r.Body, "stream").Type {
+	case gjson.Null, gjson.False: // missing is Null too
+		return nil
+	case gjson.True:
+		return llmq.Errorf(llmq.CodeUnsupported, "stream: true is not served by this release; leave it out or set it to false").At("stream")
+	default:
+		return llmq.Errorf(llmq.CodeBadEnvelope, "stream must be true or false").At("stream")
+	}
 }
 
 // checkHome compares the model and lane that a message names with those of the queue
 // it came on: the queue decides what it may spend (SECURITY-DESIGN MS3). A model that
-// this worker lacks passes; the engine hands it back.
+// this worker lacks passes, by a new name or as a new target of the queue's own; the
+// engine hands it back.
 func (w *Worker) checkHome(here home, ref llmq.ModelRef, env llmq.Envelope) (llmq.Lane, error) {
 	model, _, err := w.cfg.Catalogue.Resolve(ref, env.Op.Wire())
 	known := !errors.Is(err, llmq.CodeModelNotFound)
-	if known && model.Alias != here.alias {
+	alias := model.Alias
+	if ref.Target != "" { // then it can be no vendor's name
+		alias = ref.Alias
+	}
+	if (known || ref.Target != "") && alias != here.alias {
 		return "", llmq.Errorf(llmq.CodeWrongQueue, "the message names the model %q, its queue belongs to %q", ref, here.alias).At("model")
 	}
 	lane := env.Lane

@@ -69,6 +69,13 @@ func TestHandle_RefusesForGood(t *testing.T) {
 		{"negative deadline", "", with(`"deadline_ms":-1`), llmq.CodeBadEnvelope, "deadline_ms"},
 		{"other model's queue", "llm-chat-b-rt", envelope("r"), llmq.CodeWrongQueue, `belongs to "chat-b"`},
 		{"other model by its vendor's name", "", instead(`"chat-a"`, `"vendor/chat-b"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
+		{"other model's unknown target", "", instead(`"chat-a"`, `"conv@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
+		{"unknown model's target", "", instead(`"chat-a"`, `"new@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
+		{"reply target", "", with(`"reply_to":"billing"`), llmq.CodeBadEnvelope, "this release has none"},
+		{"stream", "", instead(`"messages":[]`, `"stream":true`), llmq.CodeUnsupported, "stream: true is not served"},
+		{"stream by an escape", "", instead(`"messages":[]`, `"str\u0065am":true`), llmq.CodeUnsupported, "stream: true is not served"},
+		{"stream as text", "", instead(`"messages":[]`, `"stream":"true"`), llmq.CodeBadEnvelope, "stream must be"},
+		{"stream of embeddings", "", strings.Replace(instead(`"messages":[]`, `"stream":true`), `"chat"`, `"embeddings"`, 1), llmq.CodeUnsupported, "stream: true is not served"},
 		{"other lane's queue", "llm-chat-a-bulk", with(`"lane":"rt"`), llmq.CodeWrongQueue, "queue is bulk's"},
 		{"urgent on the default queue", "llm-chat-a", with(`"lane":"rt"`), llmq.CodeWrongQueue, "queue is bg's"},
 		{"bulk on the default queue beside its own", "llm-chat-a", with(`"lane":"bulk"`), llmq.CodeWrongQueue, "queue is bg's"},
@@ -142,6 +149,16 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 			9 * time.Second,
 		},
 		{
+			"no stream", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"chat-a","params":{"stream":false,"x":{"stream":true}}}`,
+			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false,"x":{"stream":true}}`)},
+			7 * time.Second,
+		},
+		{
+			"stream on a wire that has none", "llm-conv-rt", `{"v":1,"id":"r","op":"converse","model":"conv","params":{"stream":true}}`,
+			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpConverse, Model: llmq.ModelRef{Alias: "conv"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":true}`)},
+			7 * time.Second,
+		},
+		{
 			"a wire that the model does not speak", "llm-chat-a-rt", `{"v":1,"id":"r","op":"converse","model":"chat-a","params":{}}`,
 			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpConverse, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			7 * time.Second,
@@ -179,7 +196,7 @@ func TestHandle_TakesWhatTheDoorTakes(t *testing.T) {
 			t.Fatalf("%s: the door refuses it: %v", name, err)
 		}
 		bubble(t, func(t *testing.T, w *world) {
-			m := message("m", `{"v":1,"id":"r","op":"chat","model":"chat-a","lane":"rt","fallback":"chain","deadline_ms":1,"tenant":"t","kid":"k","user":"u","session":"s","traceparent":"x","reply_to":"x","generation":1,"params":`+body+`}`)
+			m := message("m", `{"v":1,"id":"r","op":"chat","model":"chat-a","lane":"rt","fallback":"chain","deadline_ms":1,"tenant":"t","kid":"k","user":"u","session":"s","traceparent":"x","generation":1,"params":`+body+`}`)
 			if w.Handle(t.Context(), []queue.Message{m}); len(w.calls) != 1 {
 				t.Errorf("%s: dead letters %+v, want a call", name, w.sent)
 			}
