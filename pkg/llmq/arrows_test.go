@@ -32,6 +32,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		atomic    = "go.uber.org/atomic"
 		cpu       = "golang.org/x/sys/cpu"
 		jsontext  = "github.com/go-json-experiment/json"
+		gjson     = "github.com/tidwall/"
 		keys      = self + "/internal/keys"
 		luascript = self + "/internal/luascript"
 	)
@@ -49,11 +50,11 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/claims":              append(slices.Clone(state), jsontext),
 		"pkg/llmq/engine": append(slices.Clone(state), jsontext,
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$"),
-		"pkg/llmq/client": append(slices.Clone(state), jsontext,
+		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson,
 			self+"/claims$", self+"/results$", self+"/queue$"),
-		"pkg/llmq/worker": append(slices.Clone(state), jsontext, self+"/internal/strictjson",
+		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, self+"/internal/strictjson",
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$"),
-		"pkg/llmq/httpapi": {self + "$", self + "/internal/strictjson", jsontext, "github.com/tidwall/"},
+		"pkg/llmq/httpapi": {self + "$", self + "/internal/strictjson", jsontext, gjson},
 	} {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()
