@@ -266,10 +266,11 @@ func TestDo_LargeBodyThatCannotBePutIsNotSent(t *testing.T) {
 func TestDo_RefusesBeforeAnythingIsTouched(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(0), func(t *testing.T, r *rig) {
-		unknown, wrong := request(), request()
-		unknown.Model.Alias, wrong.Op = "n", llmq.OpConverse
+		unknown, wrong, stream := request(), request(), request()
+		unknown.Model.Alias, wrong.Op, stream.Body = "n", llmq.OpConverse, []byte(`{"model":"m","stream":true}`)
 		r.wantError(t.Context(), unknown, llmq.CodeModelNotFound)
 		r.wantError(t.Context(), wrong, llmq.CodeWrongWire)
+		r.wantError(t.Context(), stream, llmq.CodeUnsupported)
 		if n := len(r.trips.Seen()); n != 0 {
 			t.Errorf("%d round trips, want none", n)
 		}

@@ -73,7 +73,7 @@ func TestHandle_RefusesForGood(t *testing.T) {
 		{"unknown model's target", "", instead(`"chat-a"`, `"new@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
 		{"reply target", "", with(`"reply_to":"billing"`), llmq.CodeBadEnvelope, "this release has none"},
 		{"stream", "", instead(`"messages":[]`, `"stream":true`), llmq.CodeUnsupported, "stream: true is not served"},
-		{"stream by an escape", "", instead(`"messages":[]`, `"str\u0065am":true`), llmq.CodeUnsupported, "stream: true is not served"},
+		{"stream by an escape", "", instead(`"messages":[]`, `"str\u0065am":true`), llmq.CodeBadEnvelope, "stream is spelled with an escape"},
 		{"stream as text", "", instead(`"messages":[]`, `"stream":"true"`), llmq.CodeBadEnvelope, "stream must be"},
 		{"stream of embeddings", "", strings.Replace(instead(`"messages":[]`, `"stream":true`), `"chat"`, `"embeddings"`, 1), llmq.CodeUnsupported, "stream: true is not served"},
 		{"other lane's queue", "llm-chat-a-bulk", with(`"lane":"rt"`), llmq.CodeWrongQueue, "queue is bulk's"},
