@@ -98,7 +98,7 @@ func doorRules(env string) rules {
 	return rules{
 		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res")},
 		channels: []string{class(env, "wake")},
-		commands: []string{"get", "exists", "hget", "hmget", "hset", "pexpireat", "subscribe", "unsubscribe"},
+		commands: []string{"get", "hget", "hmget", "hset", "pexpireat", "subscribe", "unsubscribe"},
 	}.with(connecting(), scripting())
 }
 
