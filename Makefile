@@ -7,8 +7,10 @@ BUILD   := .build
 TOOLS   := $(CURDIR)/$(BUILD)/tools
 GOLANGCI_VERSION := v2.15.0
 FUNCTIONS := enqueue worker admin
-# One set of flags everywhere, so that what was compiled once is not compiled again.
-GO_FLAGS := -trimpath -tags lambda.norpc
+# One set of flags everywhere, so that what was compiled once is not compiled again; only
+# the race detector needs another, with cgo.
+GO_FLAGS := -trimpath -tags=lambda.norpc
+NO_CGO := CGO_ENABLED=0
 CDK := infra/cdk
 CDK_ENV := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 CDK_DISABLE_CLI_TELEMETRY=true
 # Flags of the test run; CI sets -race, which needs a C compiler.
@@ -26,22 +28,22 @@ help: ## list the targets
 .PHONY: run
 run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT; RUNFLAGS=-v shows logs)
 	@echo "· compiling (the first time takes a minute or two)"
-	@mkdir -p $(BUILD) && CGO_ENABLED=0 go build $(GO_FLAGS) -o $(BUILD)/run ./local/run
+	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/run ./local/run
 	@exec $(BUILD)/run $(RUNFLAGS)
 
 .PHONY: test
 test: ## every test that needs only Go, and the CDK module's where Node is installed
 	@echo "· Go tests"
 	@command -v valkey-server >/dev/null || echo "· valkey-server is not installed: tests that need a real Valkey are skipped, the rest runs on miniredis"
-	go test $(GO_FLAGS) $(TIMEOUT) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CLIENT_TESTS))")
-	go test $(GO_FLAGS) $(TIMEOUT) $(CLIENT_TESTS)
+	$(if $(findstring -race,$(TESTFLAGS)),,$(NO_CGO)) go test $(GO_FLAGS) $(TIMEOUT) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CLIENT_TESTS))")
+	$(NO_CGO) go test $(GO_FLAGS) $(TIMEOUT) $(CLIENT_TESTS)
 	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
 
 .PHONY: build
 build: ## the functions' bootstrap binaries for arm64 and amd64, in dist/, with their sizes
 	@for arch in arm64 amd64; do for f in $(FUNCTIONS); do \
 		mkdir -p dist/$$arch/$$f; \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GO_FLAGS) -buildvcs=false -ldflags "-s -w -buildid=" -o dist/$$arch/$$f/bootstrap ./functions/$$f; \
+		$(NO_CGO) GOOS=linux GOARCH=$$arch go build $(GO_FLAGS) -buildvcs=false -ldflags "-s -w -buildid=" -o dist/$$arch/$$f/bootstrap ./functions/$$f; \
 		printf '%-6s %-8s %5.1f MiB\n' $$arch $$f $$(stat -c %s dist/$$arch/$$f/bootstrap | awk '{print $$1/1048576}'); \
 	done; done
 
@@ -52,7 +54,7 @@ $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## golangci-lint (vet among its linters), luacheck where it is installed
-	$< run ./...
+	$(NO_CGO) GOFLAGS="$(GO_FLAGS)" $< run ./...
 	@if command -v luacheck >/dev/null; then luacheck --std lua51 --globals redis KEYS ARGV cjson --no-max-line-length -q $$(git ls-files '*.lua'); \
 	else echo "· luacheck is not installed: scripts were not linted"; fi
 
@@ -73,8 +75,8 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 
 .PHONY: bench
 bench: ## benchmarks, and what one call through the queue costs
-	go test $(GO_FLAGS) -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
-	CGO_ENABLED=0 go run $(GO_FLAGS) ./local/bench
+	$(NO_CGO) go test $(GO_FLAGS) -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
+	$(NO_CGO) go run $(GO_FLAGS) ./local/bench
 
 $(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
 	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error
