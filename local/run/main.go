@@ -52,6 +52,10 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	}
 	o.Logger = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: level}))
 	r, err := rig.Start(ctx, o)
+	if err != nil && ctx.Err() != nil {
+		step("stopped before it was ready")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
