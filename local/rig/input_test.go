@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -285,5 +286,38 @@ func TestCloud_ListensOnLoopbackOnly(t *testing.T) {
 		} else if resp.StatusCode != 401 {
 			t.Errorf("a caller's key gets %d from the admin API", resp.StatusCode)
 		}
+	}
+}
+
+// A13, DS24: what a producer put on a queue is fetched over HTTPS by its id and body, as
+// events/README.md says; another body under the id is refused.
+func TestQueue_ProducerFetchesItsAnswer(t *testing.T) {
+	t.Parallel()
+	r := ownRig(t, rig.Options{})
+	message, err := os.ReadFile("../../events/envelope-minimal.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var env struct {
+		ID     string          `json:"id"`
+		Params json.RawMessage `json:"params"`
+	}
+	if err := json.Unmarshal(message, &env); err != nil {
+		t.Fatal(err)
+	}
+	url := r.Config.Queues.URLBase + "/llm-chat-a"
+	if _, err := r.Client("producer").SendMessage(within(t, time.Minute), &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: aws.String(string(message))}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the message has run", func() bool { return len(r.Fake.Calls()) == 1 })
+	key := map[string]string{"Idempotency-Key": env.ID}
+	if resp, body := send(t, r, call{body: string(env.Params), header: key}); resp.StatusCode != 200 || !strings.Contains(string(body), "café ☕") {
+		t.Errorf("the answer is %d %s", resp.StatusCode, body)
+	}
+	if resp, body := send(t, r, call{body: fine, header: key}); resp.StatusCode != 422 {
+		t.Errorf("another body gets %d %s", resp.StatusCode, body)
+	}
+	if n := len(r.Fake.Calls()); n != 1 {
+		t.Errorf("the provider saw %d calls, want 1", n)
 	}
 }
