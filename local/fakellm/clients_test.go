@@ -56,6 +56,7 @@ func openAIClient(ts *httptest.Server) *openai.Client {
 	return &c
 }
 
+// G4, first form.
 func TestClients_OpenAIChat(t *testing.T) {
 	t.Parallel()
 	c := openAIClient(serveTLS(t, newServer(t)))

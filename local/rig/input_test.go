@@ -159,6 +159,7 @@ func TestDoor_SameKeyRunsOnce(t *testing.T) {
 }
 
 // A large body and a large reply travel through S3 and arrive byte for byte.
+// B9, so far as bodies are put aside and fetched.
 func TestDoor_LargeBodyGoesThroughTheBucket(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("日本 <&> ", 100_000)

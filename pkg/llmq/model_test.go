@@ -67,6 +67,7 @@ func catalogue(any bool) llmq.Catalogue {
 	})
 }
 
+// A3: an unknown model or target is refused before anything is sent.
 func TestCatalogue_Resolve(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -18,6 +18,7 @@ var update = flag.Bool("update", false, "rewrite the golden templates")
 // assetHash changes with the binaries, which are not what is looked at here.
 var assetHash = regexp.MustCompile(`[0-9a-f]{64}`)
 
+// G1, first form.
 func TestTemplate_IsTheReviewedOne(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		var got bytes.Buffer

@@ -101,6 +101,7 @@ func hubGoroutines() int {
 }
 
 // Not parallel: it counts the goroutines of the whole process.
+// E10: no polling loop a waiter.
 func TestHub_TenThousandWaitersCostTwoGoroutines(t *testing.T) { //nolint:paralleltest // see above
 	for _, cluster := range []bool{false, true} { //nolint:paralleltest // the subtests share what the test looks at in the end
 		t.Run(fmt.Sprintf("cluster=%v", cluster), func(t *testing.T) { // see above

@@ -26,6 +26,7 @@ func sleeps(secs map[string]int) func(context.Context, engine.Call) engine.Verdi
 
 // DS10: the lease replaces the queue's long visibility at once, one batch per queue, and
 // is renewed every ten seconds for what is still worked on.
+// B7, the message's lease.
 func TestKeeper_RenewsWhatIsWorkedOn(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {

@@ -243,6 +243,7 @@ func TestWhole_LeasesAreRenewedTogether(t *testing.T) {
 
 // Every request is delivered three times, in any order, to eight workers at once: each is
 // run once, answered with its own, and no more run than there are slots.
+// C4, D1: the cap holds over all workers, and no request is paid for twice.
 func TestWhole_EachRequestRunsOnceHoweverOftenItIsDelivered(t *testing.T) {
 	t.Parallel()
 	const requests, copies, workers, slots = 50, 3, 8, 5

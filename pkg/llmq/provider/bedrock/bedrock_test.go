@@ -60,6 +60,7 @@ func features() providertest.Features {
 	}
 }
 
+// D8, Bedrock's Converse.
 func TestProvider_Signed(t *testing.T) {
 	t.Parallel()
 	f := features()

@@ -45,6 +45,7 @@ func features(op llmq.Op, path string) providertest.Features {
 	}
 }
 
+// D8, the OpenAI-compatible half.
 func TestProvider_Chat(t *testing.T) {
 	t.Parallel()
 	providertest.Exercise(t, features(llmq.OpChat, "/chat/completions"), func(t *testing.T, base string) provider.Provider {

@@ -52,6 +52,7 @@ func receive(t *testing.T, api *sqs.Client, url string, n int32) *sqs.ReceiveMes
 	return out
 }
 
+// B10, B13: the tenant's group and the hints travel with the message.
 func TestClient_SendCarriesBodyAttributesAndGroup(t *testing.T) {
 	t.Parallel()
 	c, api, url := setup(t)
@@ -145,6 +146,7 @@ func TestClient_Errors(t *testing.T) {
 	}
 }
 
+// B1: each lane of a model has its queue.
 func TestNames_LanesHaveTheirQueues(t *testing.T) {
 	t.Parallel()
 	n := queue.Names{Prefix: "llm"}
