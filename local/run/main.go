@@ -72,13 +72,22 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	if err := firstCall(ctx, r, out); err != nil && ctx.Err() == nil {
 		return err
 	}
-	step(fmt.Sprintf("ready after %.1f s", time.Since(began).Seconds()))
+	step(fmt.Sprintf("ready after %.1f s%s", time.Since(began).Seconds(), inMemory()))
 	printReady(out, r)
 	if !*once {
 		<-ctx.Done()
 	}
 	step("stopping")
 	return nil
+}
+
+// inMemory tells what all of it holds, where that can be known.
+func inMemory() string {
+	f, err := memory()
+	if err != nil {
+		return ""
+	}
+	return "; memory: " + f.String()
 }
 
 // stopWithin bounds the end: then what still runs is killed.

@@ -100,6 +100,9 @@ func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v\n%s", err, stderr.String())
 	}
+	if want := regexp.MustCompile(`ready after \d+\.\d s; memory: [1-9]\d* MiB here, [1-9]\d* MiB in [1-9]\d* functions and servers`); !want.Match(stderr.Bytes()) {
+		t.Errorf("start time and memory are not told:\n%s", stderr.String())
+	}
 	left, err := os.ReadDir(tmp)
 	if err != nil {
 		t.Fatal(err)
