@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -33,13 +34,14 @@ type attribute struct {
 
 // message is one received message: its record as JSON, and what settling it needs.
 type message struct {
-	id     string
-	handle string
-	record []byte
+	id       string
+	handle   string
+	record   []byte
+	received time.Time // no later than its visibility timeout began to run
 }
 
 // newMessage renders a message for the event.
-func newMessage(m types.Message, mapping Mapping) (message, error) {
+func newMessage(m types.Message, mapping Mapping, received time.Time) (message, error) {
 	r := record{
 		MessageID:         aws.ToString(m.MessageId),
 		ReceiptHandle:     aws.ToString(m.ReceiptHandle),
@@ -67,7 +69,7 @@ func newMessage(m types.Message, mapping Mapping) (message, error) {
 	if err := enc.Encode(r); err != nil {
 		return message{}, fmt.Errorf("render message %s: %w", r.MessageID, err)
 	}
-	return message{id: r.MessageID, handle: r.ReceiptHandle, record: bytes.TrimRight(buf.Bytes(), "\n")}, nil
+	return message{id: r.MessageID, handle: r.ReceiptHandle, received: received, record: bytes.TrimRight(buf.Bytes(), "\n")}, nil
 }
 
 const (
@@ -91,20 +93,16 @@ func event(batch []message) []byte {
 	return append(out, eventTail...)
 }
 
-// split cuts messages into batches of at most n whose event is at most limit bytes. A message that is too large alone is a
-// batch of its own; the function's host will refuse it and it stays in the queue, as on AWS.
-func split(messages []message, n, limit int) [][]message {
-	var batches [][]message
-	first, size := 0, len(eventHead)+len(eventTail)
+// cut returns as many of the first messages as fit into an event, at most n of them in at most limit bytes, and the rest.
+// A message that is too large alone is a batch of its own; the function's host will refuse it and it stays in the queue,
+// as on AWS.
+func cut(messages []message, n, limit int) (batch, rest []message) {
+	size := len(eventHead) + len(eventTail) - 1 // no comma before the first
 	for i, m := range messages {
-		if i > first && (i-first == n || size+len(m.record)+1 > limit) {
-			batches = append(batches, messages[first:i])
-			first, size = i, len(eventHead)+len(eventTail)
-		}
 		size += len(m.record) + 1
+		if i == n || i > 0 && size > limit {
+			return messages[:i], messages[i:]
+		}
 	}
-	if first < len(messages) {
-		batches = append(batches, messages[first:])
-	}
-	return batches
+	return messages, nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,7 +16,7 @@ func render(t *testing.T, messages ...types.Message) []message {
 	t.Helper()
 	var out []message
 	for _, m := range messages {
-		msg, err := newMessage(m, newBench().mapping)
+		msg, err := newMessage(m, newBench().mapping, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,36 +64,31 @@ func TestEvent_IsWhatAWSLambdaGoReads(t *testing.T) {
 	}
 }
 
-func TestSplit_KeepsToNumberAndBytes(t *testing.T) {
+func TestCut_KeepsToNumberAndBytes(t *testing.T) {
 	t.Parallel()
 	one := render(t, texts("a")[0])[0]
 	size := len(one.record) + 1
-	base := len(eventHead) + len(eventTail)
+	base := len(eventHead) + len(eventTail) - 1
 	tests := []struct {
-		name           string
-		count, n, room int
-		want           []int
+		name                 string
+		count, n, room, want int
 	}{
-		{"all fit", 3, 10, base + 3*size, []int{3}},
-		{"one byte short", 3, 10, base + 3*size - 1, []int{2, 1}},
-		{"by number", 5, 2, 1 << 20, []int{2, 2, 1}},
-		{"each too large", 2, 10, 1, []int{1, 1}},
-		{"none", 0, 10, 100, nil},
+		{"all fit", 3, 10, base + 3*size, 3},
+		{"one byte short", 3, 10, base + 3*size - 1, 2},
+		{"by number", 5, 2, 1 << 20, 2},
+		{"first is too large", 2, 10, 1, 1},
 	}
 	for _, tt := range tests {
 		messages := make([]message, tt.count)
 		for i := range messages {
 			messages[i] = one
 		}
-		var got []int
-		for _, batch := range split(messages, tt.n, tt.room) {
-			got = append(got, len(batch))
-			if len(batch) > 1 && len(event(batch)) > tt.room {
-				t.Errorf("%s: event of %d bytes is over %d", tt.name, len(event(batch)), tt.room)
-			}
+		batch, rest := cut(messages, tt.n, tt.room)
+		if len(batch) != tt.want || len(rest) != tt.count-tt.want {
+			t.Errorf("%s: %d and %d, want %d and %d", tt.name, len(batch), len(rest), tt.want, tt.count-tt.want)
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: %s", tt.name, diff)
+		if len(batch) > 1 && len(event(batch)) > tt.room {
+			t.Errorf("%s: event of %d bytes is over %d", tt.name, len(event(batch)), tt.room)
 		}
 	}
 }

@@ -1,20 +1,3 @@
-// Package eventsource is the loop that AWS runs between an SQS queue and a Lambda function, the event source mapping: it
-// polls, makes batches, invokes, and deletes what the function has dealt with.
-//
-// A Source has workers. Each polls, invokes with what it got, settles, and polls again, so it never holds messages that it
-// can't invoke with, and the number of workers bounds the concurrent invocations. Five begin; one more is added whenever
-// none is polling, up to MaximumConcurrency; those above the floor leave after an empty poll. Polls are long, so an idle
-// mapping costs at most three requests a minute and worker.
-//
-// What is done with a batch (see reply.go):
-//
-//	function succeeded, nothing listed       deleted
-//	function listed message ids              these kept, the others deleted
-//	function failed, or its list is wrong    kept, all of them
-//	function throttled                       tried again until the visibility timeout is near, then kept
-//
-// "Kept" means that nothing is done: a message comes back when its visibility timeout ends, which may be the one that the
-// function has set itself.
 package eventsource
 
 import (
@@ -31,6 +14,7 @@ const (
 	maxConcurrency = 1000
 	maxEventBytes  = 6 << 20 // of one invocation's event
 	receiveMax     = 10      // messages per receive
+	maxPollWait    = 20 * time.Second
 )
 
 // Mapping says which queue feeds which function, and how. The fields are those of CreateEventSourceMapping.
@@ -52,6 +36,9 @@ type Mapping struct {
 
 	// ReportBatchItemFailures makes the loop read the function's reply. Without it a reply counts as success of all.
 	ReportBatchItemFailures bool
+
+	// EventCount publishes the event counts, as MetricsConfig does on AWS: Stats.Published counts only while it is set.
+	EventCount bool
 }
 
 // Tuning holds what AWS decides and does not let anyone configure. Start from DefaultTuning.
@@ -75,25 +62,47 @@ func DefaultTuning() Tuning {
 	return Tuning{Pollers: 5, QuietPollers: 2, PollWait: 20 * time.Second, GrowEvery: 200 * time.Millisecond, DrainTimeout: 10 * time.Second}
 }
 
-// check reports every fault of the mapping and the tuning.
-func check(m Mapping, t Tuning) error {
-	var faults []error
-	require := func(ok bool, format string, args ...any) {
-		if !ok {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
+// faults collects what is wrong with a value.
+type faults []error
+
+func (f *faults) require(ok bool, format string, args ...any) {
+	if !ok {
+		*f = append(*f, fmt.Errorf(format, args...))
 	}
-	require(m.Function != "" && m.QueueURL != "" && m.QueueARN != "" && m.Region != "", "function, queue URL, queue ARN and region are required")
-	require(m.BatchSize >= 1 && m.BatchSize <= maxBatchSize, "batch size %d is not within 1 and %d", m.BatchSize, maxBatchSize)
-	require(m.BatchSize <= receiveMax || m.Window >= time.Second, "batch size %d needs a window of at least 1s", m.BatchSize)
-	require(m.Window >= 0 && m.Window <= maxWindow && m.Window%time.Second == 0, "window %v is not whole seconds within 0 and %v", m.Window, maxWindow)
-	require(m.MaximumConcurrency == 0 || m.MaximumConcurrency >= minConcurrency && m.MaximumConcurrency <= maxConcurrency,
-		"maximum concurrency %d is not within %d and %d", m.MaximumConcurrency, minConcurrency, maxConcurrency)
-	require(t.Pollers >= 1 && t.QuietPollers >= 1, "pollers %d and quiet pollers %d must be at least 1", t.Pollers, t.QuietPollers)
-	require(t.PollWait >= 0 && t.PollWait <= 20*time.Second && t.PollWait%time.Second == 0, "poll wait %v is not whole seconds within 0 and 20s", t.PollWait)
-	require(t.GrowEvery >= 0 && t.DrainTimeout >= 0, "grow interval and drain timeout must not be negative")
-	if err := errors.Join(faults...); err != nil {
+}
+
+func (f *faults) err() error {
+	if err := errors.Join(*f...); err != nil {
 		return fmt.Errorf("eventsource: %w", err)
 	}
 	return nil
+}
+
+// check reports every fault of the mapping.
+func (m Mapping) check() error {
+	var f faults
+	f.require(m.Function != "" && m.QueueURL != "" && m.QueueARN != "" && m.Region != "", "function, queue URL, queue ARN and region are required")
+	f.require(m.BatchSize >= 1 && m.BatchSize <= maxBatchSize, "batch size %d is not within 1 and %d", m.BatchSize, maxBatchSize)
+	f.require(m.BatchSize <= receiveMax || m.Window >= time.Second, "batch size %d needs a window of at least 1s", m.BatchSize)
+	f.require(m.Window >= 0 && m.Window <= maxWindow && m.Window%time.Second == 0, "window %v is not whole seconds within 0 and %v", m.Window, maxWindow)
+	f.require(m.MaximumConcurrency == 0 || m.MaximumConcurrency >= minConcurrency && m.MaximumConcurrency <= maxConcurrency,
+		"maximum concurrency %d is not within %d and %d", m.MaximumConcurrency, minConcurrency, maxConcurrency)
+	return f.err()
+}
+
+// check reports every fault of the tuning.
+func (t Tuning) check() error {
+	var f faults
+	f.require(t.Pollers >= 1 && t.QuietPollers >= 1, "pollers %d and quiet pollers %d must be at least 1", t.Pollers, t.QuietPollers)
+	f.require(t.PollWait >= 0 && t.PollWait <= maxPollWait && t.PollWait%time.Second == 0, "poll wait %v is not whole seconds within 0 and %v", t.PollWait, maxPollWait)
+	f.require(t.GrowEvery >= 0 && t.DrainTimeout >= 0, "grow interval and drain timeout must not be negative")
+	return f.err()
+}
+
+// ceiling is the most workers.
+func (m Mapping) ceiling() int {
+	if m.MaximumConcurrency == 0 {
+		return concurrencyCap
+	}
+	return m.MaximumConcurrency
 }

@@ -87,7 +87,7 @@ func TestRun_GrowthIsPaced(t *testing.T) {
 		s, stop := b.start(t)
 		time.Sleep(10*time.Second + time.Millisecond)
 		// 5 at once, and 5 a second from the first on; one is always the next to come.
-		if got := s.Stats().Received; got < 5+50 || got > 5+52 {
+		if got := s.Stats().Polled; got < 5+50 || got > 5+52 {
 			t.Errorf("%d batches running after 10s, want about 55", got)
 		}
 		stop()
