@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
@@ -33,12 +32,7 @@ func serve(t testing.TB, o sqs.Options) (*sqs.Server, *awssqs.Client) {
 		transport.CloseIdleConnections()
 		listener.Close()
 	})
-	return server, awssqs.New(awssqs.Options{
-		Region:       "us-east-1",
-		BaseEndpoint: aws.String(listener.URL),
-		Credentials:  credentials.NewStaticCredentialsProvider(accessKey, "secret", ""),
-		HTTPClient:   &http.Client{Transport: sqs.RebufferTransport(transport)},
-	})
+	return server, clientOf(listener.URL, sqs.RebufferTransport(transport))
 }
 
 // createQueue makes a queue and returns its URL.
