@@ -20,7 +20,13 @@ type queueClient interface {
 	DeleteMessageBatch(context.Context, *sqs.DeleteMessageBatchInput, ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error)
 }
 
+// queueDirectory is what the service needs of SQS besides; *sqs.Client is one.
+type queueDirectory interface {
+	queueClient
+	GetQueueUrl(context.Context, *sqs.GetQueueUrlInput, ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error) //nolint:revive // AWS's spelling
+}
+
 var (
-	_ invoker     = (*lambda.Host)(nil)
-	_ queueClient = (*sqs.Client)(nil)
+	_ invoker        = (*lambda.Host)(nil)
+	_ queueDirectory = (*sqs.Client)(nil)
 )

@@ -70,23 +70,13 @@ func (s *Source) Run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	// Receives, invocations and deletes outlive ctx: by pollGrace, and by the drain timeout.
+	// Receives, invocations and deletes outlive ctx.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
-	s.mu.Lock()
-	n := s.floorLocked()
-	s.workers, s.polling, s.wanted, s.growFrom, s.cutFrom = n, n, n, time.Time{}, time.Time{}
-	s.mu.Unlock()
-	for range n {
-		s.group.Go(func() { s.worker(ctx, work, 0) })
-	}
 	ended := make(chan struct{})
-	go func() { s.group.Wait(); close(ended) }()
+	go func() { s.run(ctx, work); close(ended) }()
 
 	<-ctx.Done()
-	s.mu.Lock()
-	s.endPollsLocked()
-	s.mu.Unlock()
 	drain := time.NewTimer(s.tuning.DrainTimeout)
 	defer drain.Stop()
 	select {
@@ -97,6 +87,24 @@ func (s *Source) Run(ctx context.Context) error {
 		<-ended
 	}
 	return nil
+}
+
+// run polls until ctx ends, and returns when everything that was begun has ended, or been abandoned because work ended.
+func (s *Source) run(ctx, work context.Context) {
+	s.mu.Lock()
+	n := s.floorLocked()
+	s.workers, s.polling, s.wanted, s.growFrom, s.cutFrom = n, n, n, time.Time{}, time.Time{}
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.endPollsLocked()
+	})
+	defer stop()
+	for range n {
+		s.group.Go(func() { s.worker(ctx, work, 0) })
+	}
+	s.group.Wait()
 }
 
 // Mapping returns the mapping in force.
