@@ -31,7 +31,7 @@ func TestEnvironment_OnlyWhatLambdaAndTheFunctionSet(t *testing.T) {
 		"AWS_ACCESS_KEY_ID", "AWS_DEFAULT_REGION", "AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "AWS_LAMBDA_FUNCTION_NAME",
 		"AWS_LAMBDA_FUNCTION_VERSION", "AWS_LAMBDA_INITIALIZATION_TYPE", "AWS_LAMBDA_LOG_GROUP_NAME",
 		"AWS_LAMBDA_LOG_STREAM_NAME", "AWS_LAMBDA_RUNTIME_API", "AWS_REGION", "LAMBDA_RUNTIME_DIR", "LAMBDA_TASK_ROOT",
-		"LANG", "LLMQ_CONFIG", "PATH", "TMPDIR", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID",
+		"LANG", "LD_LIBRARY_PATH", "LLMQ_CONFIG", "PATH", "TMPDIR", "TZ", "_HANDLER", "_X_AMZN_TRACE_ID",
 	} // the last is set by aws-lambda-go
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Error(diff)
@@ -51,12 +51,15 @@ func TestCreate_RefusesBadConfigurations(t *testing.T) {
 		{"no timeout", func(c *FunctionConfig) { c.Name, c.Timeout = "f2", 0 }, CodeInvalidConfig},
 		{"long timeout", func(c *FunctionConfig) { c.Name, c.Timeout = "f2", 901*time.Second }, CodeInvalidConfig},
 		{"no memory", func(c *FunctionConfig) { c.Name, c.MemoryMB = "f2", 0 }, CodeInvalidConfig},
-		{"no concurrency", func(c *FunctionConfig) { c.Name, c.Concurrency = "f2", 0 }, CodeInvalidConfig},
+		{"negative concurrency", func(c *FunctionConfig) { c.Name, c.Concurrency = "f2", -1 }, CodeInvalidConfig},
 		{"no binary", func(c *FunctionConfig) { c.Name, c.Bootstrap = "f2", "nowhere/bootstrap" }, CodeInvalidConfig},
 		{"not executable", func(c *FunctionConfig) { c.Name, c.Bootstrap = "f2", "host_test.go" }, CodeInvalidConfig},
 		{"reserved key", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"AWS_REGION=x"} }, CodeInvalidConfig},
+		{"reserves too much", func(c *FunctionConfig) { c.Name, c.Concurrency = "f2", 900 }, CodeInvalidConfig},
+		{"short event age", func(c *FunctionConfig) { c.Name, c.Async.MaxAge = "f2", time.Second }, CodeInvalidConfig},
+		{"bad key", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"1A=x"} }, CodeInvalidConfig},
 		{"no value", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"A"} }, CodeInvalidConfig},
-		{"environment over 4 KB", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"A=" + strings.Repeat("x", 4096)} }, CodeInvalidConfig},
+		{"environment over 4 KB", func(c *FunctionConfig) { c.Name, c.Env = "f2", []string{"AB=" + strings.Repeat("x", 4096)} }, CodeInvalidConfig},
 	}
 	for _, tt := range tests {
 		cfg := testConfig()

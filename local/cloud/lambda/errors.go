@@ -2,6 +2,7 @@ package lambda
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -12,7 +13,7 @@ type Code string
 
 // The codes this host returns.
 const (
-	CodeThrottled       Code = "TooManyRequestsException"       // all instances of the function are busy
+	CodeThrottled       Code = "TooManyRequestsException"       // a limit of concurrency or rate; Error.Throttle says which
 	CodeNotFound        Code = "ResourceNotFoundException"      // no function of that name
 	CodeConflict        Code = "ResourceConflictException"      // the function exists already
 	CodeTooLarge        Code = "RequestTooLargeException"       // the payload is over MaxPayload
@@ -35,6 +36,7 @@ type Error struct {
 	Code     Code
 	Function string
 	Reason   string // for people
+	Throttle string // of CodeThrottled: which limit it was, such as ThrottleReserved
 }
 
 // Error returns function, code and reason.
@@ -79,6 +81,9 @@ func timedOut(function, requestID string, after time.Duration) *FunctionError {
 // exited describes how a runtime ended while it owed an answer.
 func exited(function, requestID string, e exit) *FunctionError {
 	switch {
+	case errors.Is(e.startErr, errStopping):
+		return platformError(function, requestID, codeExit,
+			fmt.Sprintf("RequestId: %s Error: Runtime exited without providing a reason", requestID))
 	case e.startErr != nil:
 		return platformError(function, requestID, codeEntrypoint, fmt.Sprintf("RequestId: %s Error: %v", requestID, e.startErr))
 	case e.state == nil || e.state.Success():

@@ -6,10 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 )
@@ -17,56 +13,20 @@ import (
 // Limits of the service, in bytes.
 const (
 	MaxPayload        = 6 << 20           // request of an invocation, as AWS counts it (6,291,456)
+	MaxAsyncPayload   = 1 << 20           // request of an asynchronous one
 	MaxResponse       = 6<<20 + 100       // buffered reply (6,291,556: AWS adds 100 bytes of slack)
 	MaxStreamResponse = int64(200) << 20  // streamed reply
 	maxErrorBody      = 256 << 10         // what a runtime may say about an error
 	maxTimeout        = 900 * time.Second // longest function timeout
 )
 
-// Options configure a Host. Start from DefaultOptions.
-type Options struct {
-	// Region and AccountID appear in ARNs; Region also in AWS_REGION. Both are required.
-	Region    string
-	AccountID string
-
-	// InitTimeout bounds the time from a process's start to its first request for work. On AWS it is 10s.
-	InitTimeout time.Duration
-
-	// StopGrace is how long a process has between SIGTERM and SIGKILL when the host closes. AWS gives 500ms. 0 kills at once.
-	StopGrace time.Duration
-
-	// TempDir is where instances get their scratch folders (TMPDIR), each removed when its instance ends. A host that is
-	// killed leaves them. Empty: os.TempDir.
-	TempDir string
-
-	// Output receives what functions write to stdout and stderr, one Write per line, each line led by
-	// "[function instance] ". It must be safe for concurrent use, as os.Stderr is. nil discards.
-	Output io.Writer
-
-	// Logger receives the host's own events: starts, exits, timeouts; never payloads. nil discards.
-	Logger *slog.Logger
-}
-
-// DefaultOptions returns the options AWS's behaviour corresponds to, for us-east-1 and a made-up account.
-func DefaultOptions() Options {
-	return Options{Region: "us-east-1", AccountID: "000000000000", InitTimeout: 10 * time.Second, StopGrace: 500 * time.Millisecond}
-}
-
-// FunctionConfig describes a function. All fields but Dir, Env and Handler are required.
-type FunctionConfig struct {
-	Name        string
-	Bootstrap   string        // path of the binary; made absolute by Create
-	Dir         string        // working directory and LAMBDA_TASK_ROOT; empty: the folder of Bootstrap
-	Env         []string      // KEY=value, at most 4 KB in all; the only variables besides those Lambda sets
-	Timeout     time.Duration // of one invocation, 1s to 900s
-	MemoryMB    int           // 128 to 10240; told to the function, not enforced
-	Concurrency int           // most instances at once, at least 1; on AWS the reserved concurrency
-	Handler     string        // _HANDLER; empty: "bootstrap"
-}
-
 // InvokeOptions are the rare extras of an invocation. The zero value is the usual one.
 type InvokeOptions struct {
-	TraceHeader string // X-Ray header handed to the function; empty: a new, unsampled one
+	TraceHeader   string // X-Ray header handed to the function; empty: a new, unsampled one
+	ClientContext []byte // JSON handed to the function beside the payload; nil: none
+	LogTail       bool   // Result.LogTail is wanted
+
+	requestID string // of an event that is tried again; empty: a new one
 }
 
 // Result is the outcome of a buffered invocation.
@@ -75,12 +35,15 @@ type Result struct {
 	Payload       []byte // the function's reply, or its error as JSON when FunctionError is set
 	FunctionError string // "" or "Unhandled", as the X-Amz-Function-Error header
 	ErrorType     string // errorType of the payload when FunctionError is set
+	LogTail       []byte // last 4 KB of the invocation's log, the platform's lines included, if it was asked for
 }
 
 // Host runs functions. All its methods are safe for concurrent use.
 type Host struct {
-	opts Options
-	life sync.WaitGroup // one per instance, from its creation until nothing of it is left
+	opts    Options
+	account *account
+	async   *asyncQueue
+	life    sync.WaitGroup // one per instance, from its creation until nothing of it is left
 
 	mu        sync.Mutex // guards what follows
 	functions map[string]*function
@@ -89,30 +52,17 @@ type Host struct {
 
 // New returns a host without functions. The caller must Close it.
 func New(opts Options) (*Host, error) {
-	var faults []error
-	if opts.Region == "" || opts.AccountID == "" {
-		faults = append(faults, errors.New("region and account id are required"))
+	if err := opts.validate(); err != nil {
+		return nil, err
 	}
-	if opts.InitTimeout <= 0 {
-		faults = append(faults, errors.New("init timeout must be positive"))
-	}
-	if opts.StopGrace < 0 {
-		faults = append(faults, errors.New("stop grace must not be negative"))
-	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, fmt.Errorf("lambda: options: %w", err)
-	}
-	if opts.Output == nil {
-		opts.Output = io.Discard
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Host{opts: opts, functions: map[string]*function{}}, nil
+	h := &Host{opts: opts, account: &account{limit: opts.AccountConcurrency}, functions: map[string]*function{}}
+	h.async = newAsyncQueue(h.Invoke, opts.AsyncRetries, opts.Logger)
+	return h, nil
 }
 
 // Create adds a function. It starts no process: that is what the first invocation does. It fails with CodeConflict when
-// the name is taken, with CodeInvalidConfig when AWS would refuse the configuration or the binary can't be run.
+// the name is taken, with CodeInvalidConfig when AWS would refuse the configuration or its reserved concurrency, or when
+// the binary can't be run.
 func (h *Host) Create(cfg FunctionConfig) error {
 	cfg, err := normalize(cfg)
 	if err != nil {
@@ -124,7 +74,10 @@ func (h *Host) Create(cfg FunctionConfig) error {
 		return closedError(cfg.Name)
 	}
 	if _, taken := h.functions[cfg.Name]; taken {
-		return &Error{Code: CodeConflict, Function: cfg.Name, Reason: "function already exists"}
+		return &Error{Code: CodeConflict, Function: cfg.Name, Reason: "Function already exist: " + cfg.Name}
+	}
+	if err := h.account.change(0, cfg.Concurrency); err != nil {
+		return &Error{Code: CodeInvalidConfig, Function: cfg.Name, Reason: err.Error()}
 	}
 	h.functions[cfg.Name] = newFunction(h, cfg)
 	return nil
@@ -134,10 +87,10 @@ func (h *Host) Create(cfg FunctionConfig) error {
 // error; an error means that the function did not run (*Error) or that ctx ended. Even then a function that has been
 // started runs to its end, as on AWS.
 func (h *Host) Invoke(ctx context.Context, name string, payload []byte, opts InvokeOptions) (Result, error) {
-	inv, _, err := h.start(ctx, name, payload, opts, MaxResponse)
+	inv, _, err := h.start(ctx, name, payload, opts, MaxResponse, 0)
 	var failed *FunctionError
 	if errors.As(err, &failed) {
-		return failed.result(), nil
+		return failed.result(inv), nil
 	}
 	if err != nil {
 		return Result{}, err
@@ -146,64 +99,82 @@ func (h *Host) Invoke(ctx context.Context, name string, payload []byte, opts Inv
 	defer stop()
 	reply, err := io.ReadAll(inv.replyReader)
 	if errors.As(err, &failed) {
-		return failed.result(), nil
+		return failed.result(inv), nil
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("lambda: function %s: read reply: %w", name, err)
 	}
-	return Result{RequestID: inv.id, Payload: reply}, nil
+	return Result{RequestID: inv.id, Payload: reply, LogTail: inv.logTail}, nil
 }
 
-func (e *FunctionError) result() Result {
-	return Result{RequestID: e.RequestID, Payload: e.Payload, FunctionError: functionErrorHeader, ErrorType: e.Type}
+func (e *FunctionError) result(inv *invocation) Result {
+	return Result{RequestID: e.RequestID, Payload: e.Payload, FunctionError: functionErrorHeader, ErrorType: e.Type, LogTail: inv.logTail}
 }
 
 // InvokeStream runs a function and returns once it has begun to reply. It fails with *FunctionError when the function fails
 // before that, and with *Error when it did not run. ctx bounds only the wait for the reply's beginning.
 func (h *Host) InvokeStream(ctx context.Context, name string, payload []byte) (*Stream, error) {
-	inv, contentType, err := h.start(ctx, name, payload, InvokeOptions{}, MaxStreamResponse)
-	if err != nil {
-		return nil, err
-	}
-	return &Stream{ReadCloser: inv.replyReader, RequestID: inv.id, ContentType: contentType}, nil
+	s, _, err := h.stream(ctx, name, payload, InvokeOptions{})
+	return s, err
 }
 
-// start dispatches an invocation and waits for its reply to begin.
-func (h *Host) start(ctx context.Context, name string, payload []byte, opts InvokeOptions, limit int64) (inv *invocation, contentType string, err error) {
+// stream is InvokeStream with options. The result is that of a function which failed before its reply began.
+func (h *Host) stream(ctx context.Context, name string, payload []byte, opts InvokeOptions) (*Stream, Result, error) {
+	inv, contentType, err := h.start(ctx, name, payload, opts, MaxStreamResponse, h.opts.StreamRate)
+	var failed *FunctionError
+	if errors.As(err, &failed) {
+		return nil, failed.result(inv), err
+	}
+	if err != nil {
+		return nil, Result{}, err
+	}
+	return &Stream{ReadCloser: inv.replyReader, RequestID: inv.id, ContentType: contentType, inv: inv}, Result{}, nil
+}
+
+// start dispatches an invocation and waits for its reply to begin. With a *FunctionError the invocation is over, and is
+// returned too.
+func (h *Host) start(ctx context.Context, name string, payload []byte, opts InvokeOptions, limit, rate int64) (inv *invocation, contentType string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, "", fmt.Errorf("lambda: function %s: %w", name, err)
 	}
-	f, err := h.function(name)
+	f, payload, err := h.accept(name, payload)
 	if err != nil {
 		return nil, "", err
 	}
+	inv = newInvocation(payload, opts, limit)
+	inv.rate = rate
+	if err := f.dispatch(inv); err != nil { //nolint:contextcheck // an instance outlives the invocation that started it
+		return nil, "", err
+	}
+	select {
+	case begun := <-inv.head:
+		return inv, begun.contentType, begun.err
+	case <-ctx.Done():
+		// The function goes on; whatever it replies is read and dropped.
+		_ = inv.replyReader.CloseWithError(context.Cause(ctx))
+		return nil, "", fmt.Errorf("lambda: function %s: wait for reply: %w", name, context.Cause(ctx))
+	}
+}
+
+// accept checks what the service checks before it looks for an instance, and returns the payload that the function gets.
+func (h *Host) accept(name string, payload []byte) (*function, []byte, error) {
+	f, err := h.function(name)
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(payload) > MaxPayload {
-		return nil, "", &Error{
+		return nil, nil, &Error{
 			Code: CodeTooLarge, Function: name,
-			Reason: fmt.Sprintf("request must be smaller than %d bytes for the InvokeFunction operation", MaxPayload),
+			Reason: fmt.Sprintf("Request must be smaller than %d bytes for the InvokeFunction operation", MaxPayload),
 		}
 	}
 	if len(payload) == 0 {
 		payload = []byte("{}") // what a function gets when it is invoked without a payload
 	}
 	if !json.Valid(payload) {
-		return nil, "", &Error{Code: CodeInvalidContent, Function: name, Reason: "could not parse request body into json"}
+		return nil, nil, &Error{Code: CodeInvalidContent, Function: name, Reason: "Could not parse request body into json: it is not JSON"}
 	}
-	inv = newInvocation(payload, opts.TraceHeader, limit)
-	if err := f.dispatch(inv); err != nil { //nolint:contextcheck // an instance outlives the invocation that started it
-		return nil, "", err
-	}
-	select {
-	case begun := <-inv.head:
-		if begun.err != nil {
-			return nil, "", begun.err
-		}
-		return inv, begun.contentType, nil
-	case <-ctx.Done():
-		// The function goes on; whatever it replies is read and dropped.
-		_ = inv.replyReader.CloseWithError(context.Cause(ctx))
-		return nil, "", fmt.Errorf("lambda: function %s: wait for reply: %w", name, context.Cause(ctx))
-	}
+	return f, payload, nil
 }
 
 // Instances lists a function's processes, oldest first; none for an unknown function.
@@ -226,9 +197,9 @@ func (h *Host) Stats(name string) Stats {
 	return f.stats
 }
 
-// Close ends every process, first by SIGTERM and after StopGrace (or when ctx ends) by SIGKILL, and returns when all have
-// been reaped. Invocations still running fail as if their process had died. Later calls of any method but Instances and
-// Stats fail with CodeClosed. Close is idempotent.
+// Close spins every instance down, without StopGrace when ctx ends, and returns when all processes have been reaped.
+// Invocations still running fail as if their process had died; events that wait are dropped. Later calls of any method but
+// Instances and Stats fail with CodeClosed. Close is idempotent.
 func (h *Host) Close(ctx context.Context) {
 	h.mu.Lock()
 	h.closed = true
@@ -237,13 +208,15 @@ func (h *Host) Close(ctx context.Context) {
 		live = append(live, f.close()...)
 	}
 	h.mu.Unlock()
+	h.async.close()
 
 	var stops sync.WaitGroup
 	for _, inst := range live {
-		stops.Go(func() { inst.stop(ctx, h.opts.StopGrace) })
+		stops.Go(func() { inst.stop(ctx) })
 	}
 	stops.Wait()
 	h.life.Wait()
+	h.async.wait()
 }
 
 func (h *Host) function(name string) (*function, error) {
@@ -252,7 +225,7 @@ func (h *Host) function(name string) (*function, error) {
 	if f, ok := h.functions[name]; ok {
 		return f, nil
 	}
-	return nil, &Error{Code: CodeNotFound, Function: name, Reason: "function not found"}
+	return nil, &Error{Code: CodeNotFound, Function: name, Reason: "Function not found: " + h.arn(name)}
 }
 
 func (h *Host) arn(name string) string {
@@ -261,39 +234,4 @@ func (h *Host) arn(name string) string {
 
 func closedError(name string) error {
 	return &Error{Code: CodeClosed, Function: name, Reason: "host is closed"}
-}
-
-// normalize fills what may be left out and reports every fault of a configuration.
-func normalize(cfg FunctionConfig) (FunctionConfig, error) {
-	var faults []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
-	check(regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(cfg.Name), "name %q is not 1 to 64 letters, digits, - or _", cfg.Name)
-	check(cfg.Timeout >= time.Second && cfg.Timeout <= maxTimeout, "timeout %v is not within 1s and %v", cfg.Timeout, maxTimeout)
-	check(cfg.MemoryMB >= 128 && cfg.MemoryMB <= 10240, "memory of %d MB is not within 128 and 10240", cfg.MemoryMB)
-	check(cfg.Concurrency >= 1, "concurrency %d is below 1", cfg.Concurrency)
-	if err := checkEnv(cfg.Env); err != nil {
-		faults = append(faults, err)
-	}
-	if path, err := filepath.Abs(cfg.Bootstrap); err != nil {
-		faults = append(faults, fmt.Errorf("find bootstrap: %w", err))
-	} else {
-		cfg.Bootstrap = path
-	}
-	info, err := os.Stat(cfg.Bootstrap)
-	if err != nil {
-		faults = append(faults, fmt.Errorf("find bootstrap: %w", err))
-	} else {
-		check(info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0, "bootstrap %s is not an executable file", cfg.Bootstrap)
-	}
-	if cfg.Dir == "" {
-		cfg.Dir = filepath.Dir(cfg.Bootstrap)
-	}
-	if cfg.Handler == "" {
-		cfg.Handler = "bootstrap"
-	}
-	return cfg, errors.Join(faults...)
 }

@@ -35,7 +35,7 @@ func TestInvoke_RepliesAndReusesTheProcess(t *testing.T) {
 		t.Errorf("billed %d ms, want at least 1 per invocation", stats.BilledMS)
 	}
 	stats.BilledMS = 0
-	if diff := cmp.Diff(Stats{Invocations: 3, ColdStarts: 1, Peak: 1}, stats); diff != "" {
+	if diff := cmp.Diff(Stats{Invocations: 3, ColdStarts: 1, Peak: 1, PeakInFlight: 1}, stats); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -261,7 +261,7 @@ func TestInit_Failures(t *testing.T) {
 	tests := []struct{ init, wantType, wantText string }{
 		{"exit", "Runtime.ExitError", "RequestId: ID Error: Runtime exited with error: exit status 3"},
 		{"error", "Init.Broken", "no settings"},
-		{"hang", "Sandbox.Timedout", "RequestId: ID Error: Task timed out after 0.50 seconds"},
+		{"hang", "Sandbox.Timedout", "RequestId: ID Error: Task timed out after 1.00 seconds"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.init, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestInit_Failures(t *testing.T) {
 			h := setup(t, func(o *Options, c *FunctionConfig) {
 				c.Env = []string{"INIT=" + tt.init}
 				if tt.init == "hang" {
-					o.InitTimeout = 500 * time.Millisecond
+					o.InitTimeout, c.Timeout = 100*time.Millisecond, time.Second
 				}
 			})
 			res := invoke(t, h, map[string]any{"op": "echo"})

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -29,33 +28,50 @@ type InstanceInfo struct {
 	ID          string
 	PID         int // 0 while there is no process yet or any more
 	State       State
-	Invocations int // given to it so far, the running one included
+	Frozen      bool // the process is stopped until its next invocation
+	Invocations int  // given to it so far, the running one included
 }
 
-// instance is one process with its Runtime API. Its goroutine is supervise.
+// instance is one process, or, after a failed init, two in a row, with its Runtime API. Its goroutine is supervise.
 type instance struct {
 	id   string
 	fn   *function
-	proc process
+	made time.Time
+	logs tail
 	work chan *invocation // capacity 1: at most the current invocation, not yet handed to the runtime
+	quit chan struct{}    // closed when the instance is to end
 	gone chan struct{}    // closed when the process has ended: requests that wait give up
 	dead chan struct{}    // closed when nothing of the instance is left
 
+	// Guarded by fn.mu.
+	reap    *time.Timer // runs while it is idle
+	serving bool        // it counts as an invocation of the function
+	pooled  bool        // and of what the account has unreserved
+
 	handlers sync.WaitGroup // running Runtime API handlers; added to only while state is not dead, under mu
 
-	mu      sync.Mutex // guards what follows, and the invocation that is current
-	state   State
-	current *invocation
-	count   int
-	started time.Time
-	initEnd *time.Timer
-	initErr error // what the runtime posted to .../init/error, or that it took too long
+	mu        sync.Mutex // guards what follows, and the invocation that is current
+	state     State
+	proc      *process
+	out       []*pump
+	current   *invocation
+	count     int
+	started   time.Time
+	initEnd   *time.Timer
+	initErr   error // what the runtime posted to .../init/error, or that it took too long
+	restarted bool  // the first init failed: init and invocation share the function's timeout
+	extension bool  // one is registered: SIGTERM comes before SIGKILL
+	killEnd   *time.Timer
+	frozen    bool // stopped until its next invocation
+	hung      bool // stopped by a test, until it says otherwise
+	dying     bool // the process has been told to end: it gets no more work
+	quitting  bool // and no other follows
 }
 
 func newInstance(f *function) *instance {
 	return &instance{
-		id: randomHex(8), fn: f, work: make(chan *invocation, 1),
-		gone: make(chan struct{}), dead: make(chan struct{}), state: StateStarting,
+		id: randomHex(8), fn: f, made: time.Now(), work: make(chan *invocation, 1), quit: make(chan struct{}),
+		gone: make(chan struct{}), dead: make(chan struct{}), state: StateStarting, proc: newProcess(),
 	}
 }
 
@@ -71,12 +87,13 @@ func (i *instance) launch(inv *invocation) {
 // assign gives an idle instance an invocation; false if it has died.
 func (i *instance) assign(inv *invocation) bool {
 	i.mu.Lock()
-	if i.state != StateIdle {
+	if i.state != StateIdle || i.dying {
 		i.mu.Unlock()
 		return false
 	}
 	i.state, i.current = StateBusy, inv
 	i.count++
+	i.thaw()
 	i.mu.Unlock()
 	i.work <- inv // has room: an idle instance has no invocation
 	return true
@@ -115,29 +132,77 @@ func (i *instance) run() exit {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(ln) }) // ends with ErrServerClosed
 
-	cmd := exec.Command(i.fn.cfg.Bootstrap) //nolint:noctx // running this binary is the host's purpose; stop ends it, not a context
-	cmd.Dir = i.fn.cfg.Dir
 	logStream := time.Now().UTC().Format("2006/01/02") + "/[$LATEST]" + i.id
-	cmd.Env = environment(i.fn.cfg, h.opts.Region, ln.Addr().String(), logStream, tmp)
-	out, errOut := i.lines(), i.lines()
-	cmd.Stdout, cmd.Stderr = out, errOut
-
-	i.mu.Lock()
-	i.started = time.Now()
-	i.initEnd = time.AfterFunc(h.opts.InitTimeout, i.initExpired)
-	i.mu.Unlock()
-	e := i.proc.run(cmd)
-	out.flush()
-	errOut.flush()
-
-	i.mu.Lock()
-	i.initEnd.Stop()
-	i.mu.Unlock()
+	env := environment(i.fn.cfg, h.opts.Region, ln.Addr().String(), logStream, tmp)
+	e := i.runProcess(env, h.opts.InitTimeout)
+	if i.initFailed(e) {
+		e = i.runProcess(env, i.fn.cfg.Timeout)
+	}
 	i.ending(e)
 	_ = srv.Close() // closes listener and connections; their errors tell nothing new
 	serving.Wait()
 	i.handlers.Wait()
 	return e
+}
+
+// runProcess runs the bootstrap once, until it has ended and its output has been read.
+func (i *instance) runProcess(env []string, initTimeout time.Duration) exit {
+	if !i.delay(i.fn.slowStart()) {
+		return exit{startErr: errStopping}
+	}
+	cmd := exec.Command(i.fn.cfg.Bootstrap) //nolint:noctx // running this binary is the host's purpose; spinDown ends it, not a context
+	cmd.Dir = i.fn.cfg.Dir
+	cmd.Env = env
+	var readers sync.WaitGroup
+	pumps, closeWriters, err := i.attach(cmd)
+	if err != nil {
+		return exit{startErr: fmt.Errorf("make output pipes: %w", err)}
+	}
+	for _, p := range pumps {
+		readers.Go(p.run)
+	}
+	i.mu.Lock()
+	proc := i.proc
+	i.out, i.started = pumps, time.Now()
+	i.initEnd = time.AfterFunc(initTimeout, i.initExpired)
+	i.mu.Unlock()
+	e := proc.run(cmd, closeWriters)
+	for _, p := range pumps {
+		p.finish()
+	}
+	readers.Wait()
+	i.mu.Lock()
+	i.initEnd.Stop()
+	if i.killEnd != nil {
+		i.killEnd.Stop()
+	}
+	i.mu.Unlock()
+	return e
+}
+
+// delay waits for d; false when the instance is to end meanwhile, or already.
+func (i *instance) delay(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-i.quit:
+		return false
+	}
+}
+
+// initFailed says whether the process has failed to init for the first time. AWS starts another then, within the
+// invocation: whatever init does, it does twice.
+func (i *instance) initFailed(e exit) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.state != StateStarting || i.quitting || e.startErr != nil {
+		return false
+	}
+	i.proc, i.restarted = newProcess(), true
+	i.initErr, i.killEnd, i.extension, i.hung, i.dying = nil, nil, false, false, false
+	return true
 }
 
 // ending makes the instance dead, releases every handler that waits and settles the invocation in progress. Idempotent.
@@ -173,62 +238,27 @@ func (i *instance) settle(inv *invocation, cause error) {
 	took := inv.initTook
 	if inv.handed {
 		inv.watchdog.Stop()
-		took += time.Since(inv.handedAt)
+		inv.ran = time.Since(inv.handedAt)
+		took += inv.ran
 	}
-	i.fn.record(took, inv.failure != nil || !inv.complete)
+	failed := inv.failure != nil || !inv.complete
+	billed := i.fn.record(took, failed)
+	if inv.tail {
+		inv.logTail = i.logs.report(inv, i.fn.cfg.MemoryMB, i.process().peakMemoryMB(), billed, inv.outcome(cause))
+	}
 	inv.end(cause)
 }
 
-// initExpired ends a process that never asked for work.
-func (i *instance) initExpired() {
+func (i *instance) process() *process {
 	i.mu.Lock()
-	expired := i.state == StateStarting
-	if expired && i.initErr == nil && i.current != nil {
-		i.initErr = timedOut(i.fn.cfg.Name, i.current.id, i.fn.host.opts.InitTimeout)
-	}
-	i.mu.Unlock()
-	if expired {
-		i.log().Warn("init timed out")
-		i.proc.signal(syscall.SIGKILL)
-	}
-}
-
-// expired ends a process whose invocation ran over the function's timeout. A response that is already complete stands.
-func (i *instance) expired(inv *invocation) {
-	i.mu.Lock()
-	current := i.current == inv
-	if current && inv.failure == nil && !inv.complete {
-		inv.failure = timedOut(i.fn.cfg.Name, inv.id, i.fn.cfg.Timeout)
-	}
-	i.mu.Unlock()
-	if current {
-		i.log().Warn("task timed out", "request_id", inv.id)
-		i.proc.signal(syscall.SIGKILL)
-	}
-}
-
-// stop ends the process and returns when nothing of the instance is left.
-func (i *instance) stop(ctx context.Context, grace time.Duration) {
-	i.proc.signal(syscall.SIGTERM)
-	if grace > 0 {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-i.dead:
-			return
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	i.proc.signal(syscall.SIGKILL)
-	<-i.dead
+	defer i.mu.Unlock()
+	return i.proc
 }
 
 func (i *instance) info() InstanceInfo {
-	pid := i.proc.pidNow()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return InstanceInfo{ID: i.id, PID: pid, State: i.state, Invocations: i.count}
+	return InstanceInfo{ID: i.id, PID: i.proc.pidNow(), State: i.state, Frozen: i.frozen, Invocations: i.count}
 }
 
 func (i *instance) log() *slog.Logger {

@@ -3,6 +3,7 @@ package lambda
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -17,10 +18,13 @@ type beginning struct {
 // invocation is one call of a function. Its owner is the instance it is assigned to; fields below the line are guarded by
 // that instance's mutex.
 type invocation struct {
-	id      string
-	trace   string
-	payload []byte
-	limit   int64 // bytes of reply
+	id            string
+	trace         string
+	clientContext []byte // JSON, or nil
+	payload       []byte
+	limit         int64 // bytes of reply
+	rate          int64 // bytes a second of reply after the first maxFreeStream; 0 is no bound
+	tail          bool  // logTail is wanted
 
 	head        chan beginning // capacity 1, written once: by begin or by finish
 	replyReader *io.PipeReader
@@ -30,32 +34,55 @@ type invocation struct {
 	initTook time.Duration // of that start
 	handed   bool          // the runtime has the payload
 	handedAt time.Time
-	watchdog *time.Timer // ends the process at the timeout
-	answered bool        // the runtime has begun to post a response or an error
-	begun    bool        // head has been written
-	complete bool        // the whole response has arrived
-	failure  error       // why the reply is not (all) there
+	ran      time.Duration // from then to its end
+	watchdog *time.Timer   // ends the process at the timeout
+	answered bool          // the runtime has begun to post a response or an error
+	begun    bool          // head has been written
+	complete bool          // the whole response has arrived
+	failure  error         // why the reply is not (all) there
+	logTail  []byte        // set before the reply's end, which the caller waits for
 }
 
-func newInvocation(payload []byte, trace string, limit int64) *invocation {
+func newInvocation(payload []byte, opts InvokeOptions, limit int64) *invocation {
 	r, w := io.Pipe()
-	id := newUUID()
-	if trace == "" {
-		trace = newTrace(time.Now())
-	}
-	return &invocation{
-		id: id, trace: trace, payload: payload, limit: limit,
+	inv := &invocation{
+		id: opts.requestID, trace: opts.TraceHeader, clientContext: opts.ClientContext, payload: payload, limit: limit, tail: opts.LogTail,
 		head: make(chan beginning, 1), replyReader: r, replyWriter: w,
+	}
+	if inv.id == "" {
+		inv.id = newUUID()
+	}
+	if inv.trace == "" {
+		inv.trace = newTrace(time.Now())
+	}
+	return inv
+}
+
+// result is the error that the invocation ended with, if any; cause is what to report if the runtime owes the answer.
+func (inv *invocation) result(cause error) error {
+	if inv.failure == nil && !inv.complete {
+		return cause
+	}
+	return inv.failure
+}
+
+// outcome is how the REPORT line of the log says that it failed; "" when it did not.
+func (inv *invocation) outcome(cause error) string {
+	var failed *FunctionError
+	switch {
+	case !errors.As(inv.result(cause), &failed):
+		return ""
+	case failed.Type == codeTimedOut:
+		return "Status: timeout"
+	default:
+		return "Status: error\tError Type: " + failed.Type
 	}
 }
 
 // end tells the caller how the invocation ended. It is called once, by the instance, after the invocation is no longer its
 // current one; cause is what to report if the runtime owes the answer.
 func (inv *invocation) end(cause error) {
-	err := inv.failure
-	if err == nil && !inv.complete {
-		err = cause
-	}
+	err := inv.result(cause)
 	if !inv.begun {
 		inv.head <- beginning{err: err}
 	}
@@ -70,7 +97,12 @@ type Stream struct {
 
 	RequestID   string
 	ContentType string // as the runtime posted it
+
+	inv *invocation
 }
+
+// logTail returns the end of the invocation's log, once the reply has been read to its end, if InvokeOptions asked for it.
+func (s *Stream) logTail() []byte { return s.inv.logTail }
 
 // newUUID returns a random (version 4) UUID, the form of every AWS request id.
 func newUUID() string {

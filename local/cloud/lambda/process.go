@@ -19,27 +19,39 @@ type exit struct {
 	state    *os.ProcessState
 }
 
+// errStopping is why a process was not started.
+var errStopping = errors.New("the instance is to end")
+
 // process is one child and the group it leads.
 type process struct {
+	ended chan struct{} // closed when the child is gone, or will never be there
+
 	mu     sync.Mutex // guards what follows; held over kill(2), which does not block
 	pid    int        // 0 before the start
 	over   bool       // the child is about to be reaped, or was: its pid may be somebody else's from now on
 	doomed bool       // killed before it started
+	peakKB int        // most memory it had, known when it is over
 }
 
-// run starts cmd as the leader of a group of its own and returns when it, and whatever it left in its group, is gone.
+func newProcess() *process { return &process{ended: make(chan struct{})} }
+
+// run starts cmd as the leader of a group of its own and returns when it, and whatever it left in its group, is gone. It
+// calls started once cmd has been started, or could not be. Called once.
 //
 // It keeps its thread for all that time. The kernel sends Pdeathsig when the *thread* that forked ends, so the thread must
 // live at least as long as the child, or the child would be killed for no reason.
-func (p *process) run(cmd *exec.Cmd) exit {
+func (p *process) run(cmd *exec.Cmd, started func()) exit {
+	defer close(p.ended)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = groupLeader()
-	cmd.WaitDelay = pipeGrace
 	if p.isDoomed() {
-		return exit{startErr: errors.New("host is closing")}
+		started()
+		return exit{startErr: errStopping}
 	}
-	if err := cmd.Start(); err != nil {
+	err := cmd.Start()
+	started()
+	if err != nil {
 		return exit{startErr: err}
 	}
 	p.mu.Lock()
@@ -59,6 +71,7 @@ func (p *process) run(cmd *exec.Cmd) exit {
 	p.mu.Lock()
 	p.killLocked(syscall.SIGKILL) // the same where the exit could not be awaited first
 	p.over = true
+	p.peakKB = peakKB(cmd.ProcessState)
 	p.mu.Unlock()
 	return exit{state: cmd.ProcessState}
 }
@@ -94,4 +107,16 @@ func (p *process) pidNow() int {
 		return 0
 	}
 	return p.pid
+}
+
+// peakMemoryMB is the most memory that the child had at once, rounded up; 0 where there is no way to know.
+func (p *process) peakMemoryMB() int {
+	pid := p.pidNow()
+	p.mu.Lock()
+	kb := p.peakKB
+	p.mu.Unlock()
+	if pid != 0 {
+		kb = peakKBNow(pid)
+	}
+	return (kb + 1023) / 1024
 }

@@ -1,7 +1,10 @@
 package lambda
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,4 +24,30 @@ func awaitExit(pid int) bool {
 			return err == nil
 		}
 	}
+}
+
+// peakKB is the most memory that a process had which is over.
+func peakKB(state *os.ProcessState) int {
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+		return int(usage.Maxrss)
+	}
+	return 0
+}
+
+// peakKBNow is the most memory that a running process had so far; 0 when it has just ended.
+func peakKBNow(pid int) int {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := bytes.Cut(status, []byte("VmHWM:"))
+	fields := bytes.Fields(after)
+	if len(fields) == 0 {
+		return 0 // a zombie has no such line
+	}
+	kb, err := strconv.Atoi(string(fields[0]))
+	if err != nil {
+		return 0
+	}
+	return kb
 }

@@ -2,10 +2,11 @@ package lambda
 
 import (
 	"encoding/base64"
-	"errors"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -15,13 +16,14 @@ const (
 	headerDeadline     = "Lambda-Runtime-Deadline-Ms"
 	headerARN          = "Lambda-Runtime-Invoked-Function-Arn"
 	headerTrace        = "Lambda-Runtime-Trace-Id"
+	headerClient       = "Lambda-Runtime-Client-Context"
 	headerResponseMode = "Lambda-Runtime-Function-Response-Mode"
 	headerErrorType    = "Lambda-Runtime-Function-Error-Type"
 	trailerErrorType   = headerErrorType
 	trailerErrorBody   = "Lambda-Runtime-Function-Error-Body"
 )
 
-// routes is the Runtime API of one instance, and as much of the Extensions API as lambda.WithEnableSIGTERM needs.
+// routes is the Runtime API of one instance, and as much of the Extensions API as an extension without events needs.
 func (i *instance) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /2018-06-01/runtime/invocation/next", i.next)
@@ -58,6 +60,12 @@ func (i *instance) guard(address string, next http.Handler) http.Handler {
 
 // next ends the invocation that the runtime has answered, if any, and waits for another one.
 func (i *instance) next(w http.ResponseWriter, r *http.Request) {
+	i.mu.Lock()
+	out := i.out
+	i.mu.Unlock()
+	for _, p := range out {
+		p.drain()
+	}
 	if !i.becomeReady() {
 		refuse(w, http.StatusForbidden, "InvalidStateTransition", "the invocation in progress has not been answered")
 		return
@@ -78,11 +86,19 @@ func (i *instance) next(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return // the process has died, and the invocation is with another instance
 	}
+	if i.fn.takeCrash() {
+		i.process().signal(syscall.SIGKILL)
+		<-i.gone
+		return
+	}
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set(headerRequestID, inv.id)
 	header.Set(headerARN, i.fn.host.arn(i.fn.cfg.Name))
 	header.Set(headerTrace, inv.trace)
+	if inv.clientContext != nil {
+		header.Set(headerClient, string(inv.clientContext))
+	}
 	header.Set(headerDeadline, strconv.FormatInt(deadline.UnixMilli(), 10))
 	header.Set("Content-Length", strconv.Itoa(len(inv.payload)))
 	_, _ = w.Write(inv.payload) // a runtime that is gone is noticed as a dead process
@@ -96,8 +112,9 @@ func (i *instance) becomeReady() bool {
 		i.mu.Unlock()
 		return false
 	}
-	over := inv != nil && inv.handed
+	over := inv != nil && inv.handed && !i.dying
 	switch {
+	case i.dying: // it gets no more work; its end settles what it has done
 	case i.state == StateStarting:
 		i.initEnd.Stop()
 		i.state = StateBusy // its first invocation is waiting
@@ -106,6 +123,7 @@ func (i *instance) becomeReady() bool {
 		}
 	case over:
 		i.state, i.current = StateIdle, nil
+		i.freeze()
 	}
 	i.mu.Unlock()
 	if over {
@@ -123,9 +141,14 @@ func (i *instance) hand(inv *invocation) (deadline time.Time, ok bool) {
 	if i.current != inv {
 		return time.Time{}, false
 	}
+	i.logs.reset()
 	inv.handed, inv.handedAt = true, time.Now()
-	inv.watchdog = time.AfterFunc(i.fn.cfg.Timeout, func() { i.expired(inv) })
-	return inv.handedAt.Add(i.fn.cfg.Timeout), true
+	deadline = inv.handedAt.Add(i.fn.cfg.Timeout)
+	if i.restarted && i.count == 1 {
+		deadline = i.started.Add(i.fn.cfg.Timeout) // the second init is part of its first invocation
+	}
+	inv.watchdog = time.AfterFunc(time.Until(deadline), func() { i.expired(inv) })
+	return deadline, true
 }
 
 // answer returns the invocation that id names and marks it as answered; if it can't be answered it refuses the request.
@@ -163,7 +186,8 @@ func (i *instance) response(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	i.begin(inv, r.Header.Get("Content-Type"))
-	copied, err := pass(inv.replyWriter, io.LimitReader(r.Body, inv.limit+1), inv.limit)
+	pace := pacer{free: maxFreeStream, rate: inv.rate, stop: i.gone}
+	copied, err := pass(inv.replyWriter, io.LimitReader(r.Body, inv.limit+1), inv.limit, pace.wait)
 	switch {
 	case err != nil:
 		// Cut off. If the process died, that is what the caller shall hear; it will, when the instance ends.
@@ -247,38 +271,34 @@ func (i *instance) conclude(inv *invocation, failure error) {
 	inv.complete = failure == nil
 }
 
-// registerExtension and extensionNext let lambda.WithEnableSIGTERM register; no event is ever sent.
-func (i *instance) registerExtension(w http.ResponseWriter, _ *http.Request) {
+// registerExtension lets an internal extension register, as lambda.WithEnableSIGTERM does: SIGTERM comes before SIGKILL
+// from then on. AWS refuses SHUTDOWN to internal extensions; INVOKE is refused here too, since nobody would be told.
+func (i *instance) registerExtension(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Events []string `json:"events"`
+	}
+	err := json.NewDecoder(io.LimitReader(r.Body, maxErrorBody)).Decode(&asked)
+	if err != nil || len(asked.Events) > 0 || r.Header.Get("Lambda-Extension-Name") == "" {
+		refuse(w, http.StatusForbidden, "Extension.InvalidEventType", "an extension has a name, and here registers for no event")
+		return
+	}
+	i.mu.Lock()
+	starting := i.state == StateStarting
+	i.extension = i.extension || starting
+	i.mu.Unlock()
+	if !starting {
+		refuse(w, http.StatusForbidden, "Extension.RegistrationClosed", "init is over")
+		return
+	}
 	w.Header().Set("Lambda-Extension-Identifier", newUUID())
-	_, _ = io.WriteString(w, `{"functionName":"`+i.fn.cfg.Name+`","functionVersion":"$LATEST","handler":"bootstrap"}`)
+	_, _ = io.WriteString(w, `{"functionName":"`+i.fn.cfg.Name+`","functionVersion":"`+version+`","handler":"`+i.fn.cfg.Handler+`"}`)
 }
 
+// extensionNext waits for an event, which never comes.
 func (i *instance) extensionNext(_ http.ResponseWriter, r *http.Request) {
 	select {
 	case <-i.gone:
 	case <-r.Context().Done():
-	}
-}
-
-// pass copies chunk by chunk up to limit bytes and returns how many there were. A reader that went away does not stop it:
-// the function must be able to finish. The error is the source's.
-func pass(dst io.Writer, src io.Reader, limit int64) (int64, error) {
-	var total int64
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := src.Read(buf)
-		if room := limit - total; n > 0 && room > 0 && dst != nil {
-			if _, werr := dst.Write(buf[:min(int64(n), room)]); werr != nil {
-				dst = nil
-			}
-		}
-		total += int64(n)
-		if errors.Is(err, io.EOF) {
-			return total, nil
-		}
-		if err != nil {
-			return total, err
-		}
 	}
 }
 

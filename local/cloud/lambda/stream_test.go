@@ -131,7 +131,7 @@ func TestPass_KeepsReadingWhenTheWriterFails(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()
 	_ = r.Close()
-	n, err := pass(w, strings.NewReader("abc"), 2)
+	n, err := pass(w, strings.NewReader("abc"), 2, func(int64) {})
 	if n != 3 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
