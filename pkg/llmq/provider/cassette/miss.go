@@ -1,0 +1,95 @@
+package cassette
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+)
+
+// MissError says that nothing was recorded for a request. It holds no part of a body but the path
+// to a place in it.
+type MissError struct {
+	Method, URL string // of the request; the URL as it is matched, at most 300 characters
+	Nearest     string // file of the recording that is most like it; "" when there is none at all
+	Differs     string // where: "method", "url", "body", or "body at " and a JSON pointer of at most 120 characters; "" with Played
+	Played      int    // how many recordings answer this request, all of them played; 0 when none does
+}
+
+// Error tells it all in one line.
+func (e *MissError) Error() string {
+	s := fmt.Sprintf("cassette: no recording answers %s %s", e.Method, e.URL)
+	switch {
+	case e.Played > 0:
+		return fmt.Sprintf("%s a further time: all %d are played, the last was %s", s, e.Played, e.Nearest)
+	case e.Nearest == "":
+		return s + ": the folder has no recordings"
+	}
+	return fmt.Sprintf("%s: the nearest, %s, differs in its %s", s, e.Nearest, e.Differs)
+}
+
+// miss is the error for a request that nothing answers. CallFatal, since no other target and no
+// later try will have a recording either.
+func (t *Tape) miss(r request, key Key) error {
+	t.mu.Lock()
+	all := make([]*track, len(t.all))
+	copy(all, t.all)
+	e := &MissError{Method: r.method, URL: shown(r.url)}
+	if tr := t.tracks[key]; tr != nil && len(tr.answers) > 0 {
+		e.Played, e.Nearest = len(tr.answers), tr.answers[len(tr.answers)-1].name
+	}
+	firsts := make([]*recording, 0, len(all))
+	for _, tr := range all {
+		firsts = append(firsts, tr.answers[0])
+	}
+	t.mu.Unlock()
+	if e.Played == 0 {
+		e.Nearest, e.Differs = t.nearest(r, firsts)
+	}
+	return &provider.Error{Class: provider.CallFatal, Code: llmq.CodeConfiguration, Message: provider.CleanMessage(e.Error()), Err: e}
+}
+
+// nearest finds the recording that differs in the least: first in method and URL, then in the
+// fewest places of the body. The first of several in the folder's order.
+func (t *Tape) nearest(r request, all []*recording) (name, differs string) {
+	best := -1
+	for _, other := range all {
+		where, distance := t.distance(r, other.request)
+		if best < 0 || distance < best {
+			best, name, differs = distance, other.name, where
+		}
+	}
+	return name, differs
+}
+
+// distance weighs what differs. A body has far less than a million places.
+func (t *Tape) distance(a, b request) (where string, weight int) {
+	const far = 1 << 30
+	urlA, urlB := a.url.String(), t.matched(b.url).String()
+	switch {
+	case urlA != urlB:
+		weight = 2*far - commonPrefix(urlA, urlB)
+		where = "url"
+	case a.method != b.method:
+		weight, where = far, "method"
+	case a.isJSON && b.isJSON:
+		first, count := difference(b.json, a.json)
+		return "body at " + llmq.Clip(first, 120), count
+	default:
+		return "body", far / 2
+	}
+	return where, weight
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// shown is a URL for people.
+func shown(u *url.URL) string { return llmq.Clip(strings.ToValidUTF8(u.String(), "?"), 300) }
