@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"net/http"
 	"net/netip"
 	"time"
 )
@@ -30,6 +31,11 @@ type Network struct {
 	// ReadTimeout bounds the wait for the reply's header, counted from the end of the request. It
 	// is a last guard: the attempt's context is what usually ends first. Default 300 s.
 	ReadTimeout time.Duration
+
+	// Wrap stands between an adapter and its transport, as a cassette does. Its transport is asked
+	// for each exchange and given those for the provider's own origin only. Where it has an answer
+	// of its own it says what an error means by an *[Error]. Nil leaves the transport alone.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // DefaultNetwork is that of a public endpoint.

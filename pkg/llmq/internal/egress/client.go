@@ -37,6 +37,7 @@ const idleTimeout = 55 * time.Second
 type Client struct {
 	base      *url.URL
 	transport *http.Transport
+	exchange  http.RoundTripper // transport, or what is wrapped around it
 }
 
 // hooks replace what tests can't use: the system's resolver and certificate authorities.
@@ -61,7 +62,7 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 	// under it, and with one connection for all calls a dead peer holds up every one of them.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &Client{base: u, transport: &http.Transport{
+	transport := &http.Transport{
 		Proxy:                  nil, // not ProxyFromEnvironment: whoever can set HTTPS_PROXY would read the prompts
 		Protocols:              protocols,
 		DialContext:            dialer.DialContext,
@@ -73,7 +74,12 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 		MaxIdleConnsPerHost:    n.MaxIdle,
 		MaxResponseHeaderBytes: MaxHeaderBytes,
 		DisableCompression:     true,
-	}}, nil
+	}
+	c := &Client{base: u, transport: transport, exchange: transport}
+	if n.Wrap != nil {
+		c.exchange = n.Wrap(transport)
+	}
+	return c, nil
 }
 
 // Base is the endpoint's URL in its normal form, without a slash at the end: what paths are

@@ -40,6 +40,9 @@ func (c cause) Unwrap() error { return c.err }
 
 // fault classifies an exchange that gave no usable reply.
 func fault(ctx context.Context, err error) *provider.Error {
+	if e, ok := errors.AsType[*provider.Error](err); ok {
+		return e // of a transport that was wrapped around ours: it knows what its errors mean
+	}
 	for _, f := range faults {
 		if f.is(err) {
 			e := Fault(ctx, cause{err}, f.class, f.code)
