@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -167,6 +168,13 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// isStopped says whether a process is stopped by a signal.
+func isStopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return err == nil && strings.HasPrefix(after, "T")
+}
+
 // syncBuffer collects lines from several processes.
 type syncBuffer struct {
 	mu    sync.Mutex
@@ -178,4 +186,17 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, string(p))
 	return len(p), nil
+}
+
+// count says how many of the lines end with the given words.
+func (b *syncBuffer) count(words string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, l := range b.lines {
+		if strings.HasSuffix(l, words+"\n") {
+			n++
+		}
+	}
+	return n
 }

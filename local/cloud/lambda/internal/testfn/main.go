@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -42,8 +43,22 @@ func main() {
 		os.Exit(1)
 	case "dropper":
 		drop()
+	case "second": // the first start fails
+		if firstTime(filepath.Join(os.TempDir(), "again")) {
+			os.Exit(4)
+		}
+	case "secondhang", "bothslow": // the first start hangs
+		if firstTime(filepath.Join(os.TempDir(), "again")) {
+			<-time.After(time.Hour)
+		}
+		if start == "bothslow" {
+			<-time.After(700 * time.Millisecond)
+		}
 	}
 	var options []lambda.Option
+	if start == "deaf" { // registers, and does not care about SIGTERM
+		options = append(options, lambda.WithEnableSIGTERM(func() { fmt.Println("bye") }))
+	}
 	if start == "sigterm" {
 		options = append(options, lambda.WithEnableSIGTERM(func() {
 			fmt.Println("bye")
@@ -51,6 +66,16 @@ func main() {
 		}))
 	}
 	lambda.StartWithOptions(handle, options...)
+}
+
+// firstTime says whether the file is not there, and makes it.
+func firstTime(path string) bool {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return true
 }
 
 // post sends to the Runtime API.
@@ -99,7 +124,7 @@ func handle(ctx context.Context, raw json.RawMessage) (any, error) {
 		lc, _ := lambdacontext.FromContext(ctx)
 		deadline, _ := ctx.Deadline()
 		return map[string]any{
-			"deadline": deadline.UnixMilli(), "trace": ctx.Value("x-amzn-trace-id"), "id": lc.AwsRequestID,
+			"client": lc.ClientContext.Custom, "deadline": deadline.UnixMilli(), "trace": ctx.Value("x-amzn-trace-id"), "id": lc.AwsRequestID,
 			"arn": lc.InvokedFunctionArn, "name": lambdacontext.FunctionName,
 		}, nil
 	case "print":
@@ -120,6 +145,19 @@ func handle(ctx context.Context, raw json.RawMessage) (any, error) {
 			return nil, fmt.Errorf("start child: %w", err)
 		}
 		return cmd.Process.Pid, nil
+	case "tick": // a goroutine outlives the invocation; it sends as long as it runs
+		conn, err := net.Dial("tcp", o.Gate) //nolint:noctx // must outlive the deadline
+		if err != nil {
+			return nil, fmt.Errorf("dial gate: %w", err)
+		}
+		go func() {
+			for range time.Tick(time.Millisecond) {
+				if _, err := conn.Write([]byte{'.'}); err != nil {
+					return
+				}
+			}
+		}()
+		return os.Getpid(), nil
 	case "wait": // ends when the gate says so, whatever the deadline
 		conn, err := net.Dial("tcp", o.Gate) //nolint:noctx // must outlive the deadline
 		if err != nil {
