@@ -106,6 +106,7 @@ func (s *Server) sendMessageBatch(c *call, in *sendMessageBatchInput) (any, erro
 			result.Failed = append(result.Failed, failed(e.ID, err))
 			continue
 		}
+		message.Fate = c.fate()
 		messages, ids = append(messages, message), append(ids, e.ID)
 	}
 	sent, err := s.broker.SendBatch(name, c.senderID, messages)
@@ -145,7 +146,7 @@ type deleteMessageBatchInput struct {
 	Entries []deleteEntry `json:"Entries"`
 }
 
-func (s *Server) deleteMessageBatch(_ *call, in *deleteMessageBatchInput) (any, error) {
+func (s *Server) deleteMessageBatch(c *call, in *deleteMessageBatchInput) (any, error) {
 	name, err := s.queueName(in.queueRef)
 	if err != nil {
 		return nil, err
@@ -159,7 +160,7 @@ func (s *Server) deleteMessageBatch(_ *call, in *deleteMessageBatchInput) (any, 
 	result := batchResult{Successful: []identified{}}
 	for _, e := range in.Entries {
 		handle, err := required("ReceiptHandle", e.ReceiptHandle)
-		if err == nil {
+		if err == nil && c.fate() != broker.Lost {
 			err = s.broker.Delete(name, handle)
 		}
 		result.add(e.ID, err)
@@ -177,7 +178,7 @@ type changeVisibilityBatchInput struct {
 	Entries []changeVisibilityEntry `json:"Entries"`
 }
 
-func (s *Server) changeMessageVisibilityBatch(_ *call, in *changeVisibilityBatchInput) (any, error) {
+func (s *Server) changeMessageVisibilityBatch(c *call, in *changeVisibilityBatchInput) (any, error) {
 	name, err := s.queueName(in.queueRef)
 	if err != nil {
 		return nil, err
@@ -190,7 +191,7 @@ func (s *Server) changeMessageVisibilityBatch(_ *call, in *changeVisibilityBatch
 	}
 	result := batchResult{Successful: []identified{}}
 	for _, e := range in.Entries {
-		result.add(e.ID, e.apply(s.broker, name))
+		result.add(e.ID, e.apply(c, s.broker, name))
 	}
 	return result, nil
 }

@@ -17,6 +17,7 @@ const (
 	internalFailure       broker.Code = "InternalFailure"
 	methodNotAllowed      broker.Code = "MethodNotAllowedException"
 	missingAuthentication broker.Code = "MissingAuthenticationTokenException"
+	requestThrottled      broker.Code = "RequestThrottled" // a shape of the model, but only a fault makes it here
 	serialization         broker.Code = "SerializationException"
 	unknownOperation      broker.Code = "UnknownOperationException"
 	unsupportedMedia      broker.Code = "UnsupportedMediaTypeException"
@@ -54,7 +55,7 @@ func onWire(code broker.Code) wireError {
 		return wireError{modelled, name, http.StatusBadRequest}
 	case broker.InvalidAddress, broker.ReceiptHandleIsInvalid, broker.ResourceNotFound:
 		return wireError{modelled, name, http.StatusNotFound}
-	case broker.OverLimit:
+	case broker.OverLimit, requestThrottled:
 		return wireError{modelled, name, http.StatusForbidden}
 
 	case broker.MissingParameter:
@@ -94,6 +95,9 @@ func asError(err error) *broker.Error {
 func writeError(w http.ResponseWriter, err error) (status int, code string) {
 	e := asError(err)
 	wire := onWire(e.Code)
+	if r, ok := errors.AsType[*refused](err); ok && r.status != 0 {
+		wire.status = r.status
+	}
 	blame := "Sender"
 	if !wire.senderFault() {
 		blame = "Receiver"

@@ -96,6 +96,7 @@ func (s *Server) sendMessage(c *call, in *sendMessageInput) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	message.Fate = c.fate()
 	id, err := s.broker.Send(name, c.senderID, message)
 	if err != nil {
 		return nil, err
@@ -147,7 +148,8 @@ func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
 		}
 	}
 	messages, err := s.broker.Receive(c.ctx, name, broker.Poll{
-		Max: in.MaxNumberOfMessages, WaitSeconds: in.WaitTimeSeconds, VisibilitySeconds: in.VisibilityTimeout,
+		Fate: c.fate(),
+		Max:  in.MaxNumberOfMessages, WaitSeconds: in.WaitTimeSeconds, VisibilitySeconds: in.VisibilityTimeout,
 	})
 	if err != nil {
 		return nil, err
@@ -226,7 +228,7 @@ type deleteMessageInput struct {
 	ReceiptHandle *string `json:"ReceiptHandle"`
 }
 
-func (s *Server) deleteMessage(_ *call, in *deleteMessageInput) (none, error) {
+func (s *Server) deleteMessage(c *call, in *deleteMessageInput) (none, error) {
 	name, err := s.queueName(in.queueRef)
 	if err != nil {
 		return none{}, err
@@ -234,6 +236,9 @@ func (s *Server) deleteMessage(_ *call, in *deleteMessageInput) (none, error) {
 	handle, err := required("ReceiptHandle", in.ReceiptHandle)
 	if err != nil {
 		return none{}, err
+	}
+	if c.fate() == broker.Lost {
+		return none{}, s.broker.CheckQueue(name)
 	}
 	return none{}, s.broker.Delete(name, handle)
 }
@@ -249,7 +254,7 @@ type changeVisibility struct {
 }
 
 // apply changes one message's timeout.
-func (in changeVisibility) apply(b *broker.Broker, queue string) error {
+func (in changeVisibility) apply(c *call, b *broker.Broker, queue string) error {
 	handle, err := required("ReceiptHandle", in.ReceiptHandle)
 	if err != nil {
 		return err
@@ -257,13 +262,16 @@ func (in changeVisibility) apply(b *broker.Broker, queue string) error {
 	if in.VisibilityTimeout == nil {
 		return missing("VisibilityTimeout")
 	}
+	if c.fate() == broker.Lost {
+		return b.CheckQueue(queue)
+	}
 	return b.ChangeVisibility(queue, handle, *in.VisibilityTimeout)
 }
 
-func (s *Server) changeMessageVisibility(_ *call, in *changeVisibilityInput) (none, error) {
+func (s *Server) changeMessageVisibility(c *call, in *changeVisibilityInput) (none, error) {
 	name, err := s.queueName(in.queueRef)
 	if err != nil {
 		return none{}, err
 	}
-	return none{}, in.apply(s.broker, name)
+	return none{}, in.apply(c, s.broker, name)
 }

@@ -36,6 +36,14 @@ type Options struct {
 	// 120,000, as on AWS; a scenario that wants to see the limit lowers it.
 	MaxInFlight int
 
+	// MaxQueues is how many queues there may be, past which CreateQueue fails with ServiceUnavailable. Default 10,000. AWS has no such
+	// limit; a test that leaks queues should not take the machine with it.
+	MaxQueues int
+
+	// MaxBytes is how much memory the messages of all queues may take, in bytes, past which a message sent is refused with
+	// ServiceUnavailable. It is an estimate: a message's bytes and 1 KiB for its upkeep. Default 1 GiB. AWS has no such limit.
+	MaxBytes int
+
 	// Logger gets one debug record a request: operation, status, error code, duration. Never a body, an attribute or a key.
 	// Default: none.
 	Logger *slog.Logger
@@ -47,6 +55,7 @@ type Server struct {
 	account    string
 	log        *slog.Logger
 	operations map[string]*operation
+	faults     *faults
 }
 
 // operation is one operation of the API and the count of its requests.
@@ -60,6 +69,7 @@ type call struct {
 	ctx      context.Context //nolint:containedctx // a call lives exactly as long as its request
 	base     string          // of queue URLs: "http://host:port"
 	senderID string
+	fate     func() broker.Fate // decides what becomes of the next message
 }
 
 // New returns a server without queues. It listens nowhere: the caller owns the listener and serves the Server on it.
@@ -67,31 +77,39 @@ func New(o Options) *Server {
 	s := &Server{
 		account: cmp.Or(o.AccountID, "000000000000"),
 		log:     o.Logger,
+		faults:  newFaults(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.broker = broker.New(broker.Config{
-		Region: cmp.Or(o.Region, "us-east-1"), AccountID: s.account, MaxInFlight: o.MaxInFlight,
+		Region: cmp.Or(o.Region, "us-east-1"), AccountID: s.account,
+		MaxInFlight: o.MaxInFlight, MaxQueues: o.MaxQueues, MaxBytes: o.MaxBytes,
 	})
 	s.operations = s.table()
 	return s
 }
 
-// Close ends every waiting poll, which then returns no message, and every timer. It returns when none of their goroutines is left.
-// Requests that come later get ServiceUnavailable, which SDKs retry: stop the listener first where that matters.
-func (s *Server) Close() { s.broker.Close() }
+// Close ends every waiting poll, which then returns no message, every timer, and what a [Fault] holds. It returns when none of their
+// goroutines is left. Requests that come later get ServiceUnavailable, which SDKs retry: stop the listener first where that matters.
+func (s *Server) Close() {
+	s.faults.close()
+	s.broker.Close()
+}
 
 // Stats is a count of what a server has been asked.
 type Stats struct {
 	// Requests is the number of requests by operation, as AWS would bill them (which also bills one more for every 64 KB beyond
 	// the first). Refused ones count too; operations never asked for are left out.
 	Requests map[string]int64
+
+	// Faults is how many requests and messages were struck by an injected [Fault].
+	Faults int64
 }
 
 // Stats returns the counts since New.
 func (s *Server) Stats() Stats {
-	stats := Stats{Requests: map[string]int64{}}
+	stats := Stats{Requests: map[string]int64{}, Faults: s.faults.hits.Load()}
 	for name, op := range s.operations {
 		if n := op.requests.Load(); n > 0 {
 			stats.Requests[name] = n
@@ -104,6 +122,10 @@ func (s *Server) Stats() Stats {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	name, out, err := s.serve(w, r)
+	if errors.Is(err, errCut) {
+		s.log.DebugContext(r.Context(), "sqs request cut by a fault", "operation", name, "duration_ms", time.Since(began).Milliseconds())
+		panic(http.ErrAbortHandler) // which is how a handler cuts the connection
+	}
 	status, code := http.StatusOK, ""
 	w.Header().Set("X-Amzn-Requestid", rand.Text())
 	if err != nil {
@@ -145,9 +167,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (name string, out
 	if r.TLS != nil {
 		scheme = "https://"
 	}
-	out, err = op.serve(&call{ctx: r.Context(), base: scheme + r.Host, senderID: sender}, body)
+	c := &call{ctx: r.Context(), base: scheme + r.Host, senderID: sender, fate: kept}
+	if !s.faults.any.Load() {
+		out, err = op.serve(c, body)
+		return name, out, err
+	}
+	queue := queueIn(body)
+	c.fate = func() broker.Fate { return s.faults.fate(name, queue) }
+	loses, err := s.faults.before(r.Context(), name, queue)
+	if err != nil {
+		return name, nil, err
+	}
+	out, err = op.serve(c, body)
+	if loses {
+		return name, nil, errCut
+	}
 	return name, out, err
 }
+
+// kept is the fate of every message while there is no fault.
+func kept() broker.Fate { return broker.Kept }
 
 // none is the result of an operation that has none.
 type none struct{}

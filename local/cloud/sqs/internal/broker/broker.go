@@ -18,6 +18,9 @@ const (
 	purgeEvery = 60 * time.Second
 	// maxInFlight is how many messages of a queue AWS allows in flight.
 	maxInFlight = 120_000
+	// maxQueues and maxBytes are what a broker holds unless told otherwise: more than any test needs, less than a machine has.
+	maxQueues = 10_000
+	maxBytes  = 1 << 30
 	// maxQueueName is the longest queue name, in characters.
 	maxQueueName = 80
 )
@@ -29,6 +32,9 @@ type Config struct {
 
 	// MaxInFlight is how many messages of a queue may be in flight at once. 0 means 120,000, as on AWS; scenarios lower it.
 	MaxInFlight int
+
+	// MaxQueues and MaxBytes bound what the broker holds in all; AWS has no such bounds. 0 means 10,000 queues and 1 GiB.
+	MaxQueues, MaxBytes int
 }
 
 // Broker holds the queues of one account and region. It is safe for concurrent use.
@@ -39,6 +45,7 @@ type Broker struct {
 
 	mu      sync.Mutex // guards everything below, and every queue
 	closed  bool
+	held    int // weight of all messages
 	queues  map[string]*queue
 	deleted map[string]time.Time // names of deleted queues that may not be used again yet
 }
@@ -46,6 +53,8 @@ type Broker struct {
 // New returns a broker without queues. Close it to end its timers and polls.
 func New(config Config) *Broker {
 	config.MaxInFlight = cmp.Or(config.MaxInFlight, maxInFlight)
+	config.MaxQueues = cmp.Or(config.MaxQueues, maxQueues)
+	config.MaxBytes = cmp.Or(config.MaxBytes, maxBytes)
 	return &Broker{
 		config:  config,
 		closing: make(chan struct{}),
@@ -138,14 +147,17 @@ func (b *Broker) CreateQueue(name string, attributes, tags map[string]string) er
 	if _, ok := b.deleted[name]; ok {
 		return Fail(QueueDeletedRecently, "You must wait 60 seconds after deleting a queue before you can create another with the same name.")
 	}
+	if len(b.queues) >= b.config.MaxQueues {
+		return Fail(Unavailable, "This local SQS server has as many queues as it may: %d.", b.config.MaxQueues)
+	}
 	s, err := b.apply(defaultSettings(), b.ARN(name), attributes)
 	if err != nil {
 		return err
 	}
-	q := newQueue(name, b.ARN(name), b.config.MaxInFlight, s, now)
+	q := newQueue(name, b.ARN(name), b.config.MaxInFlight, &b.held, s, now)
 	maps.Copy(q.tags, tags)
 	q.alarm.running = &b.running
-	q.alarm.fire = func() { b.visible(q) }
+	q.alarm.fire = func() { b.due(q) }
 	b.queues[name] = q
 	return nil
 }
@@ -164,14 +176,16 @@ func (b *Broker) matches(q *queue, attributes map[string]string) error {
 	return nil
 }
 
-// visible is a queue's alarm: a delay or a visibility timeout has ended.
-func (b *Broker) visible(q *queue) {
+// due is a queue's alarm: a delay, a visibility timeout or a retention has ended.
+func (b *Broker) due(q *queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || q.isGone() {
 		return
 	}
-	q.refresh(time.Now())
+	now := time.Now()
+	q.alarm.rung(now)
+	q.refresh(now)
 	q.settle()
 }
 
@@ -193,6 +207,9 @@ func (b *Broker) DeleteQueue(name string) error {
 	}
 	defer b.mu.Unlock()
 	q.silence()
+	for _, m := range q.messages {
+		q.forget(m)
+	}
 	close(q.gone)
 	delete(b.queues, name)
 	b.deleted[name] = time.Now()

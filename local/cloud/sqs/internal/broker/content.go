@@ -37,7 +37,18 @@ type Outgoing struct {
 	TraceHeader  string // the system attribute AWSTraceHeader; not counted in the size
 	GroupID      string // "": none, a tenant of its own
 	DelaySeconds *int   // nil: the queue's
+	Fate         Fate   // what becomes of it; Kept but under a test's fault
 }
+
+// Fate is what an injected fault makes of a message, or of what a receive takes; the zero value is that there is none.
+type Fate int
+
+// The fates.
+const (
+	Kept    Fate = iota
+	Lost         // its sender is told that all is well, but it never comes; a receive finds nothing, and doesn't wait
+	Doubled      // it comes twice, under one id; what a receive takes stays visible
+)
 
 // Bytes is what the message counts against the size limits: its body, and each attribute's name, type and value.
 func (o Outgoing) Bytes() int {

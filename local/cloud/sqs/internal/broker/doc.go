@@ -7,9 +7,9 @@
 //	                          └─ timeout ends, ────┘      ready ──received too often──▶ the dead-letter queue
 //	                             ChangeVisibility(0)
 //
-// Delayed and in-flight messages share one heap ordered by the moment they become visible, and each queue has one timer set to
-// the top of that heap: nothing ticks, so a poll wakes in the instant a message becomes visible, and tests can own time with
-// testing/synctest. Retention needs no timer; whoever opens a queue first drops what is too old, so nobody ever sees it.
+// Delayed and in-flight messages share one heap ordered by the moment they become visible, all messages another ordered by age, and
+// each queue has one timer set to what is due first: nothing ticks, so a poll wakes in the instant a message becomes visible, what is
+// too old leaves memory whether or not anybody asks, and tests can own time with testing/synctest.
 //
 // Numbers that decide behaviour, all as on AWS: 120,000 messages in flight, 1 MiB a message and a batch, 12 h of invisibility in
 // all since a receive, 60 s between purges and before a deleted name may be used again.

@@ -10,7 +10,7 @@ import (
 // handleOf returns the handle of a message's latest receive. It carries the queue, the message and the number of the receive, so
 // that only whoever received the message last can delete it or change its timeout.
 func handleOf(q *queue, m *message) string {
-	return base64.StdEncoding.EncodeToString([]byte(q.id + " " + m.id + " " + strconv.Itoa(m.receives)))
+	return base64.StdEncoding.EncodeToString([]byte(q.id + " " + m.key + " " + strconv.Itoa(m.receives)))
 }
 
 // find returns the message of a handle, or nil when the message is gone or has been received again since. Fails with

@@ -131,6 +131,7 @@ func (b *Broker) step(source *queue, mv *move) {
 		return
 	}
 	now := time.Now()
+	mv.alarm.rung(now)
 	source.refresh(now)
 	defer source.settle()
 	m := source.next()
@@ -153,7 +154,8 @@ func (b *Broker) step(source *queue, mv *move) {
 	}
 	source.forget(m)
 	destination.refresh(now)
-	destination.add(&message{Outgoing: m.Outgoing, id: newID(), senderID: m.senderID, sentAt: now}, time.Time{})
+	id := newID()
+	destination.add(&message{Outgoing: m.Outgoing, id: id, key: id, senderID: m.senderID, sentAt: now}, time.Time{})
 	destination.settle()
 	if mv.Moved++; mv.Moved >= mv.ToMove {
 		mv.end(moveCompleted, "")

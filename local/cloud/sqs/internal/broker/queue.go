@@ -24,6 +24,7 @@ const backOfQueueAfter = 3
 type message struct {
 	Outgoing
 	id        string
+	key       string // what handles and the queue know it by: its id, but for a twin that a fault made
 	senderID  string
 	sourceARN string // of the queue it was moved here from, if it is a dead letter
 	sentAt    time.Time
@@ -57,7 +58,8 @@ type queue struct {
 	id      string // random, so that a handle of a deleted queue is no handle of its namesake
 	name    string
 	arn     string
-	max     int // messages in flight
+	max     int  // messages in flight
+	held    *int // bytes of all messages of all queues
 	created time.Time
 	gone    chan struct{} // closed when the queue is deleted
 
@@ -79,9 +81,9 @@ type queue struct {
 	alarm   alarm     // at the top of hidden
 }
 
-func newQueue(name, arn string, maxInFlight int, s settings, now time.Time) *queue {
+func newQueue(name, arn string, maxInFlight int, held *int, s settings, now time.Time) *queue {
 	return &queue{
-		id: newID(), name: name, arn: arn, max: maxInFlight, created: now, gone: make(chan struct{}),
+		id: newID(), name: name, arn: arn, max: maxInFlight, held: held, created: now, gone: make(chan struct{}),
 		settings: s, modified: now, tags: map[string]string{},
 		messages: map[string]*message{},
 		byGroup:  map[string]*tenant{},
@@ -136,7 +138,10 @@ func (q *queue) refresh(now time.Time) {
 // settle ends every operation: it sets the alarm for what is due next, and wakes a poll if there is something for it.
 func (q *queue) settle() {
 	var next time.Time
-	if m, ok := q.hidden.top(); ok {
+	if m, ok := q.byAge.top(); ok {
+		next = m.sentAt.Add(q.settings.retention())
+	}
+	if m, ok := q.hidden.top(); ok && m.visibleAt.Before(next) {
 		next = m.visibleAt
 	}
 	q.alarm.set(next)
@@ -156,7 +161,8 @@ func (q *queue) add(m *message, visibleAt time.Time) {
 	t.members++
 	q.last++
 	m.order, m.tenant, m.place = q.last, t, nowhere
-	q.messages[m.id] = m
+	q.messages[m.key] = m
+	*q.held += m.weight()
 	q.byAge.add(m)
 	if visibleAt.IsZero() {
 		q.show(m)
@@ -216,7 +222,8 @@ func (q *queue) takeOut(m *message) {
 func (q *queue) forget(m *message) {
 	q.takeOut(m)
 	q.byAge.remove(m)
-	delete(q.messages, m.id)
+	delete(q.messages, m.key)
+	*q.held -= m.weight()
 	if m.tenant.members--; m.tenant.members == 0 {
 		delete(q.byGroup, m.tenant.id)
 	}

@@ -12,6 +12,7 @@ type Poll struct {
 	Max               *int // 1 to 10
 	WaitSeconds       *int // 0 to 20
 	VisibilitySeconds *int // 0 to 43,200; 0 leaves the messages visible
+	Fate              Fate // Kept but under a test's fault
 }
 
 // Message is a message as a receive hands it out. The map and the bytes in it are shared with the queue and must not be changed.
@@ -54,6 +55,10 @@ func (b *Broker) Receive(ctx context.Context, name string, p Poll) ([]Message, e
 	q, err := b.open(name)
 	if err != nil {
 		return nil, err
+	}
+	if p.Fate == Lost {
+		b.leave(q)
+		return nil, nil
 	}
 	got := b.take(q, p, time.Now())
 	wait := time.Duration(orDefault(p.WaitSeconds, q.settings.wait)) * time.Second
@@ -143,7 +148,7 @@ func (b *Broker) take(q *queue, p Poll, now time.Time) []Message {
 	}
 	var got []Message
 	for _, m := range taken {
-		if visibility == 0 { // only now, or this very call would receive it again
+		if visibility == 0 || p.Fate == Doubled { // only now, or this very call would receive it again
 			q.show(m)
 		}
 		got = append(got, Message{

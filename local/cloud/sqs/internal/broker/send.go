@@ -62,7 +62,26 @@ func (b *Broker) enqueue(name, senderID string, batch []Outgoing) ([]Sent, error
 		if delay > 0 {
 			visibleAt = now.Add(time.Duration(delay) * time.Second)
 		}
-		q.add(&message{Outgoing: o, id: sent[i].MessageID, senderID: senderID, sentAt: now}, visibleAt)
+		if !b.room(o) {
+			sent[i] = Sent{Err: Fail(Unavailable, "This local SQS server holds as many bytes as it may: %d.", b.config.MaxBytes)}
+			continue
+		}
+		m := &message{Outgoing: o, id: sent[i].MessageID, key: sent[i].MessageID, senderID: senderID, sentAt: now}
+		if o.Fate != Lost {
+			q.add(m, visibleAt)
+		}
+		if o.Fate == Doubled {
+			twin := &message{Outgoing: o, id: m.id, key: newID(), senderID: senderID, sentAt: now}
+			q.add(twin, visibleAt)
+		}
 	}
 	return sent, nil
 }
+
+// upkeep is about what a message takes in memory besides its own bytes: its struct, its places in heaps and maps, its id.
+const upkeep = 1 << 10
+
+func (m *message) weight() int { return m.Bytes() + upkeep }
+
+// room tells whether one more message may be held.
+func (b *Broker) room(o Outgoing) bool { return b.held+o.Bytes()+upkeep <= b.config.MaxBytes }
