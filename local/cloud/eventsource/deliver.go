@@ -79,6 +79,7 @@ func (s *Source) invoke(ctx context.Context, m Mapping, batch []message) (lambda
 		s.count(func(c *EventCounts) { c.Invoked += n })
 		result, err := s.call(ctx, m, payload)
 		if err == nil && result.FunctionError == "" {
+			s.recovered()
 			return result, succeeded
 		}
 		s.count(func(c *EventCounts) { c.FailedInvoke += n })

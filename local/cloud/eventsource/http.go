@@ -216,6 +216,9 @@ func readChange(w http.ResponseWriter, req *http.Request) (c Change, queueARN st
 	}
 	c = Change{Enabled: in.Enabled, Function: in.FunctionName, BatchSize: in.BatchSize}
 	if in.MaximumBatchingWindowInSeconds != nil {
+		if err := within(windowName, *in.MaximumBatchingWindowInSeconds, 0, int(maxWindow/time.Second)); err != nil {
+			return c, "", err // before the multiplication
+		}
 		c.Window = new(time.Duration(*in.MaximumBatchingWindowInSeconds) * time.Second)
 	}
 	if in.ScalingConfig != nil {

@@ -59,7 +59,7 @@ func (m Mapping) bounds() error {
 	if err := within("batchSize", m.BatchSize, 1, maxBatchSize); err != nil {
 		return err
 	}
-	if err := within("maximumBatchingWindowInSeconds", int(m.Window/time.Second), 0, int(maxWindow/time.Second)); err != nil {
+	if err := within(windowName, int(m.Window/time.Second), 0, int(maxWindow/time.Second)); err != nil {
 		return err
 	}
 	if m.MaximumConcurrency != 0 {
@@ -76,7 +76,11 @@ func (m Mapping) bounds() error {
 	return nil
 }
 
-const boundName = "scalingConfig.maximumConcurrency"
+// Settings as the API's messages name them.
+const (
+	windowName = "maximumBatchingWindowInSeconds"
+	boundName  = "scalingConfig.maximumConcurrency"
+)
 
 // within checks a number as AWS's request validation does.
 func within(name string, v, lo, top int) error {

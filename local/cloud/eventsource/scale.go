@@ -56,7 +56,7 @@ func (s *Source) countPollLocked(got int) {
 // growLocked adds a worker, unless there are enough. It counts as polling from now on, so that no other is added
 // meanwhile. The caller is a worker, so group.Wait is not over.
 func (s *Source) growLocked(ctx, work context.Context) {
-	if s.workers >= s.mapping.ceiling() || s.workers > s.wanted || ctx.Err() != nil {
+	if s.workers >= s.mapping.ceiling() || s.workers > s.wanted || s.failing || ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
@@ -68,11 +68,20 @@ func (s *Source) growLocked(ctx, work context.Context) {
 	s.group.Go(func() { s.worker(ctx, work, wait) })
 }
 
-// backOff takes concurrency away because the function failed or was throttled, and puts off its return.
+// recovered lets the concurrency grow again, because the function succeeded.
+func (s *Source) recovered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = false
+}
+
+// backOff takes concurrency away because the function failed or was throttled. It grows again when the function succeeds,
+// not before wait is over.
 func (s *Source) backOff(wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	s.failing = true
 	if until := now.Add(wait); until.After(s.growFrom) {
 		s.growFrom = until
 	}

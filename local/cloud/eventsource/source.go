@@ -39,6 +39,7 @@ type Source struct {
 	running  int                // invocations
 	growFrom time.Time          // no worker is added before
 	cutFrom  time.Time          // no worker is taken away before
+	failing  bool               // the last invocation failed or was throttled: no worker is added
 	stats    Stats
 }
 
@@ -93,7 +94,7 @@ func (s *Source) Run(ctx context.Context) error {
 func (s *Source) run(ctx, work context.Context) {
 	s.mu.Lock()
 	n := s.floorLocked()
-	s.workers, s.polling, s.wanted, s.growFrom, s.cutFrom = n, n, n, time.Time{}, time.Time{}
+	s.workers, s.polling, s.wanted, s.growFrom, s.cutFrom, s.failing = n, n, n, time.Time{}, time.Time{}, false
 	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		s.mu.Lock()

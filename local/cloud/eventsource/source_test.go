@@ -192,35 +192,6 @@ func TestRun_WindowGathersABatch(t *testing.T) {
 	})
 }
 
-func TestRun_EventStaysUnderSixMegabytes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench()
-		var sizes []int
-		b.invoke = func(_ context.Context, _ string, event []byte) (lambda.Result, error) {
-			if len(event) > maxEventBytes {
-				t.Errorf("event of %d bytes", len(event))
-			}
-			sizes = append(sizes, records(event))
-			return lambda.Result{}, nil
-		}
-		messages := many("m", 10)
-		for i := range messages {
-			messages[i].Body = aws.String(strings.Repeat(`x`, 1<<20))
-		}
-		_, stop := b.start(t)
-		b.arrive <- messages
-		synctest.Wait()
-		stop()
-		if diff := cmp.Diff([]int{5, 5}, sizes); diff != "" {
-			t.Error(diff)
-		}
-		if got := len(b.handles()); got != 10 {
-			t.Errorf("%d deleted", got)
-		}
-	})
-}
-
 func TestRun_StopWaitsForRunningInvocations(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
