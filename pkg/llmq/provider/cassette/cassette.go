@@ -30,11 +30,11 @@ import (
 
 // Limits of one recording and of a folder.
 const (
-	MaxBodyBytes  = 20 << 20  // of a request, and of a reply, decoded; what package egress takes
-	maxFileBytes  = 128 << 20 // both bodies in base64, and room
-	maxRecordings = 10_000    // files in a folder
-	maxChunks     = 100_000   // of one reply
-	minSecret     = 8         // bytes; shorter text is found everywhere by chance
+	MaxBodyBytes   = 20 << 20  // of a request, and of a reply, decoded; what package egress takes
+	maxFileBytes   = 128 << 20 // both bodies in base64, and room
+	maxRecordings  = 10_000    // files in a folder
+	maxChunks      = 100_000   // of one reply
+	MinSecretBytes = 8         // of a secret that is looked for; shorter text is found everywhere by chance
 )
 
 // Options say where the recordings are and what is done with them. Dir is required.
@@ -112,8 +112,8 @@ func New(o Options) (*Tape, error) {
 		faults = append(faults, errors.New("Dir is required"))
 	}
 	for i, s := range o.Secrets {
-		if len(s) < minSecret {
-			faults = append(faults, fmt.Errorf("secret %d has less than %d bytes, which is found everywhere", i, minSecret))
+		if len(s) < MinSecretBytes {
+			faults = append(faults, fmt.Errorf("secret %d has less than %d bytes, which is found everywhere", i, MinSecretBytes))
 		}
 	}
 	records, err := o.Mode.recording(o.Env)

@@ -109,7 +109,7 @@ type needle struct{ what, text string }
 func needlesOf(secrets []string) []needle {
 	var out []needle
 	for _, s := range secrets {
-		if len(s) < minSecret {
+		if len(s) < MinSecretBytes {
 			continue
 		}
 		out = append(out, needle{"a known secret", s})

@@ -70,7 +70,7 @@ func secretsOf(req *http.Request) []string {
 	var out []string
 	add := func(values ...string) {
 		for _, v := range values {
-			if v = strings.TrimSpace(v); len(v) >= minSecret {
+			if v = strings.TrimSpace(v); len(v) >= MinSecretBytes {
 				out = append(out, v)
 			}
 		}
