@@ -54,7 +54,8 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 			self+"/claims$", self+"/results$", self+"/queue$"),
 		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, self+"/internal/strictjson",
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$"),
-		"pkg/llmq/httpapi": {self + "$", self + "/internal/strictjson", jsontext, gjson},
+		"pkg/llmq/provider/cassette": {self + "$", self + "/provider$", jsontext},
+		"pkg/llmq/httpapi":           {self + "$", self + "/internal/strictjson", jsontext, gjson},
 	} {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +79,8 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 func TestArrows_FunctionsLinkNoTestCode(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{
-		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/provider/providertest", module + "infra/",
+		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/provider/providertest",
+		module + "pkg/llmq/provider/cassette", module + "infra/",
 		"github.com/alicebob/miniredis", "github.com/johannesboyne/gofakes3", "github.com/google/go-cmp", "pgregory.net/rapid",
 		"go.uber.org/goleak", "github.com/aws/aws-cdk-go", "github.com/openai/openai-go", "github.com/santhosh-tekuri/jsonschema",
 	}

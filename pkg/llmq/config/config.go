@@ -37,6 +37,7 @@ type Config struct {
 	Models    []Model    // in the order of the file
 	Lanes     map[llmq.Lane]Lane
 	Timing    Timing
+	Cassette  Cassette
 }
 
 // Queues says how queues are named and reached.
@@ -86,6 +87,12 @@ type Key struct {
 	ID     string // public name, [a-z0-9-]{1,48}
 	Tenant string // whose requests it makes, [a-z0-9-]{1,48}
 	Secret Secret
+}
+
+// Cassette records or plays what providers answer.
+type Cassette struct {
+	Mode string // local only: "record", "replay" or "auto"; "" is none. Record is asked for by LLMQ_CASSETTE alone, as CS2 wants it
+	Dir  string // absolute folder of the recordings; required with Mode
 }
 
 // Secret is a reference to a secret, never the secret itself.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ func (c *checker) check() {
 	c.models()
 	c.queues()
 	c.lanes()
+	c.cassette()
 }
 
 func (c *checker) aws() bool   { return c.cfg.Kind == KindAWS }
@@ -217,5 +219,19 @@ func (c *checker) longestAttempt() {
 	}
 	if c.ok(paths...) && attempt > longest {
 		c.fault(paths[0], "must be at most the longest function_timeout_secs, %s: no attempt outlives its function", formatSecs(longest))
+	}
+}
+
+// cassette checks what is recorded or played instead of asking providers.
+func (c *checker) cassette() {
+	mode, dir := c.cfg.Cassette.Mode, c.cfg.Cassette.Dir
+	switch {
+	case !c.ok("cassette.mode", "cassette.dir"):
+	case c.aws() && mode != "":
+		c.fault("cassette.mode", "is refused on aws: recordings are for kind: local only")
+	case mode != "" && dir == "":
+		c.fault("cassette.dir", "is required with cassette.mode: the folder of the recordings")
+	case dir != "" && !filepath.IsAbs(dir):
+		c.fault("cassette.dir", "must be an absolute path: functions run in folders of their own")
 	}
 }

@@ -299,5 +299,14 @@ func running() []setting {
 			path: "timing.sqs_send_timeout_secs", env: "LLMQ_SQS_SEND_TIMEOUT_SECS", form: formSecs, def: "5", low: 0.1, high: 30, why: "a caller waits for it",
 			doc: "one send to a queue", at: func(s *scope) any { return &s.cfg.Timing.SQSSendTimeout },
 		},
+
+		{
+			path: "cassette.mode", env: "LLMQ_CASSETTE", words: []string{"record", "replay", "auto"}, defNote: "none",
+			doc: "local only: record or play what providers answer; see CASSETTES.md", at: func(s *scope) any { return &s.cfg.Cassette.Mode },
+		},
+		{
+			path: "cassette.dir", env: "LLMQ_CASSETTE_DIR",
+			doc: "absolute folder of the recordings; required with cassette.mode", at: func(s *scope) any { return &s.cfg.Cassette.Dir },
+		},
 	}
 }

@@ -13,6 +13,12 @@ import (
 
 // providers builds every configured provider. Their secrets are fetched on first use.
 func (p *Process) providers() (map[string]provider.Provider, error) {
+	if p.Config.Cassette.Mode != "" {
+		var err error
+		if p.wrap, err = p.cassettes(); err != nil {
+			return nil, err
+		}
+	}
 	out := make(map[string]provider.Provider, len(p.Config.Providers))
 	for _, c := range p.Config.Providers {
 		made, err := p.provider(c)
@@ -29,6 +35,7 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 		Loopback:       p.Config.Kind == config.KindLocal,
 		ConnectTimeout: c.ConnectTimeout, ReadTimeout: c.ReadTimeout,
 		MaxIdle: p.parallelism(),
+		Wrap:    p.wrap,
 	}
 	if c.Private {
 		for _, s := range c.AllowedCIDRs {

@@ -48,6 +48,9 @@ type Process struct {
 	capacity *capacity.Gate
 	results  *results.Store
 	hub      *results.Hub
+
+	env  []string                                  // of the process; for cassettes, which must be allowed there
+	wrap func(http.RoundTripper) http.RoundTripper // around every provider's transport; nil is nothing
 }
 
 // bodies keeps what is too large for a message or a result.
@@ -63,7 +66,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env)}
+	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env), env: env}
 	if p.aws, err = loadAWS(ctx, cfg); err != nil {
 		return nil, err
 	}
