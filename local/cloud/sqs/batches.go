@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/llm-queue/llmq/local/cloud/sqs/internal/broker"
@@ -33,16 +34,14 @@ func checkEntries(ids []string, kind string) error {
 	if len(ids) > maxBatch {
 		return broker.Fail(broker.TooManyEntries, "Maximum number of entries per request are %d. You have sent %d.", maxBatch, len(ids))
 	}
-	seen := make(map[string]bool, len(ids))
-	for _, id := range ids {
+	for i, id := range ids {
 		if id == "" || len(id) > maxEntryID || strings.IndexFunc(id, notEntryIDRune) >= 0 {
 			return fault(broker.InvalidBatchEntryID, "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "+
 				"It can be at most 80 letters long.")
 		}
-		if seen[id] {
+		if slices.Contains(ids[:i], id) {
 			return broker.Fail(broker.BatchEntryIDsNotDistinct, "Id %s repeated.", id)
 		}
-		seen[id] = true
 	}
 	return nil
 }
@@ -154,16 +153,20 @@ func (s *Server) deleteMessageBatch(c *call, in *deleteMessageBatchInput) (any, 
 	if err := checkEntries(idsOf(in.Entries), "DeleteMessageBatchRequestEntry"); err != nil {
 		return nil, err
 	}
-	if err := s.broker.CheckQueue(name); err != nil {
+	result := batchResult{Successful: make([]identified, 0, len(in.Entries))}
+	errs := make([]error, len(in.Entries))
+	handles := make([]string, len(in.Entries))
+	for i, e := range in.Entries {
+		handles[i], errs[i] = required("ReceiptHandle", e.ReceiptHandle)
+		if errs[i] == nil && c.fate() == broker.Lost {
+			handles[i] = ""
+		}
+	}
+	if err := s.broker.DeleteBatch(name, handles, errs); err != nil {
 		return nil, err
 	}
-	result := batchResult{Successful: []identified{}}
-	for _, e := range in.Entries {
-		handle, err := required("ReceiptHandle", e.ReceiptHandle)
-		if err == nil && c.fate() != broker.Lost {
-			err = s.broker.Delete(name, handle)
-		}
-		result.add(e.ID, err)
+	for i, e := range in.Entries {
+		result.add(e.ID, errs[i])
 	}
 	return result, nil
 }

@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/llm-queue/llmq/local/cloud/sqs/internal/broker"
@@ -36,7 +35,7 @@ type outgoing struct {
 
 // message returns the message as the broker takes it.
 func (o *outgoing) message() (broker.Outgoing, error) {
-	out := broker.Outgoing{Body: o.MessageBody, DelaySeconds: o.DelaySeconds}
+	out := broker.Outgoing{Body: o.MessageBody, Digest: bodyDigest(o.MessageBody), DelaySeconds: o.DelaySeconds}
 	if o.MessageDeduplicationID != nil {
 		return out, broker.Fail(broker.InvalidParameterValue, "Value %s for parameter MessageDeduplicationId is invalid. "+
 			"Reason: The request includes a parameter that is not valid for this queue type.", *o.MessageDeduplicationID)
@@ -75,7 +74,7 @@ type receipt struct {
 }
 
 func receiptOf(id string, o broker.Outgoing) receipt {
-	r := receipt{MessageID: id, BodyDigest: bodyDigest(o.Body), AttributesDigest: attributesDigest(o.Attributes)}
+	r := receipt{MessageID: id, BodyDigest: o.Digest, AttributesDigest: attributesDigest(o.Attributes)}
 	if o.TraceHeader != "" {
 		r.SystemAttributesDigest = attributesDigest(map[string]broker.Attribute{traceHeader: {Type: "String", Text: o.TraceHeader}})
 	}
@@ -121,7 +120,7 @@ type received struct {
 	ReceiptHandle     string                    `json:"ReceiptHandle"`
 	BodyDigest        string                    `json:"MD5OfBody"`
 	Body              string                    `json:"Body"`
-	Attributes        map[string]string         `json:"Attributes,omitempty"`
+	Attributes        systemAttributes          `json:"Attributes,omitzero"`
 	AttributesDigest  string                    `json:"MD5OfMessageAttributes,omitempty"`
 	MessageAttributes map[string]attributeValue `json:"MessageAttributes,omitempty"`
 }
@@ -138,14 +137,9 @@ func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
 	if in.ReceiveRequestAttemptID != nil {
 		return nil, fault(broker.InvalidParameterValue, "ReceiveRequestAttemptId is not valid for this queue type.")
 	}
-	system := make(map[string]bool)
-	for _, names := range [][]string{in.MessageSystemAttributeNames, in.AttributeNames} {
-		for _, n := range names {
-			if !isSystemAttribute(n) {
-				return nil, broker.Fail(broker.InvalidAttributeName, "Unknown Attribute %s.", n)
-			}
-			system[n] = true
-		}
+	system, err := wantedSystemAttributes(in.MessageSystemAttributeNames, in.AttributeNames)
+	if err != nil {
+		return nil, err
 	}
 	messages, err := s.broker.Receive(c.ctx, name, broker.Poll{
 		Fate: c.fate(),
@@ -155,11 +149,15 @@ func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
 		return nil, err
 	}
 	var result receiveMessageResult
-	for _, m := range messages {
+	if len(messages) > 0 {
+		result.Messages = make([]received, 0, len(messages))
+	}
+	for i := range messages {
+		m := &messages[i]
 		wanted := selectAttributes(m.Attributes, in.MessageAttributeNames)
 		out := received{
-			MessageID: m.ID, ReceiptHandle: m.Handle, BodyDigest: bodyDigest(m.Body), Body: m.Body,
-			Attributes: systemAttributes(m, system), AttributesDigest: attributesDigest(wanted),
+			MessageID: m.ID, ReceiptHandle: m.Handle, BodyDigest: m.Digest, Body: m.Body,
+			Attributes: system.of(m), AttributesDigest: attributesDigest(wanted),
 		}
 		if len(wanted) > 0 {
 			out.MessageAttributes = make(map[string]attributeValue, len(wanted))
@@ -172,41 +170,12 @@ func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
 	return result, nil
 }
 
-// isSystemAttribute tells whether a consumer may ask for the name. Some are of FIFO queues only, and then never come.
-func isSystemAttribute(name string) bool {
-	switch name {
-	case "All", "SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "MessageGroupId",
-		"DeadLetterQueueSourceArn", traceHeader, "SequenceNumber", "MessageDeduplicationId", "SqsManagedSseEnabled":
-		return true
-	}
-	return false
-}
-
-// systemAttributes returns those a consumer wants of what the server knows of a message. Times are in milliseconds since 1970.
-func systemAttributes(m broker.Message, wanted map[string]bool) map[string]string {
-	if len(wanted) == 0 {
-		return nil
-	}
-	all := map[string]string{
-		"SenderId":                         m.SenderID,
-		"SentTimestamp":                    strconv.FormatInt(m.SentAt.UnixMilli(), 10),
-		"ApproximateReceiveCount":          strconv.Itoa(m.Receives),
-		"ApproximateFirstReceiveTimestamp": strconv.FormatInt(m.FirstReceivedAt.UnixMilli(), 10),
-		"MessageGroupId":                   m.GroupID,
-		"DeadLetterQueueSourceArn":         m.SourceARN,
-		traceHeader:                        m.TraceHeader,
-	}
-	for name, value := range all {
-		if value == "" || !wanted["All"] && !wanted[name] {
-			delete(all, name)
-		}
-	}
-	return all
-}
-
 // selectAttributes returns the message attributes a consumer asks for: by name, by prefix ("trace.*" or "trace*"), or all ("All",
 // ".*"). None are given unasked.
 func selectAttributes(all map[string]broker.Attribute, patterns []string) map[string]broker.Attribute {
+	if len(all) == 0 || len(patterns) == 0 {
+		return nil
+	}
 	wanted := make(map[string]broker.Attribute, len(all))
 	for name, a := range all {
 		for _, pattern := range patterns {

@@ -1,11 +1,11 @@
 package sqs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -133,6 +133,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else if err := writeResult(w, out); err != nil {
 		status, code = writeError(w, err)
 	}
+	if !s.log.Enabled(r.Context(), slog.LevelDebug) {
+		return
+	}
 	s.log.DebugContext(r.Context(), "sqs request",
 		"operation", name, "status", status, "error_code", code, "duration_ms", time.Since(began).Milliseconds())
 }
@@ -152,11 +155,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (name string, out
 		return "", nil, fault(unknownOperation, "X-Amz-Target names no operation of SQS; this server speaks AWS JSON 1.0 only.")
 	}
 	op.requests.Add(1)
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != contentType {
+	if !isContentType(r.Header.Get("Content-Type")) {
 		return name, nil, fault(unsupportedMedia, "The content type must be "+contentType+".")
 	}
-	// All of it is read, or net/http could not tell that a caller has left a long poll.
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequestBytes))
+	body, err := readBody(w, r)
 	if err != nil {
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			return name, nil, fault(entityTooLarge, "The request is larger than 32 MiB.")
@@ -183,6 +185,25 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (name string, out
 		return name, nil, errCut
 	}
 	return name, out, err
+}
+
+// isContentType tells whether a Content-Type header names AWS JSON 1.0, with parameters or without.
+func isContentType(header string) bool {
+	if header == contentType { // as SDKs send it
+		return true
+	}
+	media, _, err := mime.ParseMediaType(header)
+	return err == nil && media == contentType
+}
+
+// readBody reads all of a request's body, or net/http could not tell that a caller has left a long poll.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	var body bytes.Buffer
+	if n := r.ContentLength; n > 0 && n <= maxRequestBytes {
+		body.Grow(int(n) + bytes.MinRead) // so much more that the end is seen without growing again
+	}
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxRequestBytes))
+	return body.Bytes(), err
 }
 
 // kept is the fate of every message while there is no fault.

@@ -46,6 +46,7 @@ type Broker struct {
 	mu      sync.Mutex // guards everything below, and every queue
 	closed  bool
 	held    int // weight of all messages
+	lastKey uint64
 	queues  map[string]*queue
 	deleted map[string]time.Time // names of deleted queues that may not be used again yet
 }

@@ -21,6 +21,18 @@ type Attribute struct {
 	Binary []byte
 }
 
+// copies is how many messages come of one.
+func (f Fate) copies() int {
+	switch f {
+	case Lost:
+		return 0
+	case Doubled:
+		return 2
+	default:
+		return 1
+	}
+}
+
 // IsBinary tells whether Binary holds the value.
 func (a Attribute) IsBinary() bool { return a.base() == "Binary" }
 
@@ -33,6 +45,7 @@ func (a Attribute) base() string {
 // Outgoing is a message as its sender gives it. The broker keeps the map and the bytes in it; they must not be changed after the send.
 type Outgoing struct {
 	Body         string
+	Digest       string // of the body, as the API tells it; the broker only keeps it
 	Attributes   map[string]Attribute
 	TraceHeader  string // the system attribute AWSTraceHeader; not counted in the size
 	GroupID      string // "": none, a tenant of its own

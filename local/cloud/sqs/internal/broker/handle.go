@@ -10,30 +10,35 @@ import (
 // handleOf returns the handle of a message's latest receive. It carries the queue, the message and the number of the receive, so
 // that only whoever received the message last can delete it or change its timeout.
 func handleOf(q *queue, m *message) string {
-	return base64.StdEncoding.EncodeToString([]byte(q.id + " " + m.key + " " + strconv.Itoa(m.receives)))
+	plain := append(make([]byte, 0, 80), q.id...) // 36 bytes, and two numbers
+	plain = strconv.AppendUint(append(plain, ' '), m.key, 10)
+	plain = strconv.AppendInt(append(plain, ' '), int64(m.receives), 10)
+	return base64.StdEncoding.EncodeToString(plain)
 }
 
 // find returns the message of a handle, or nil when the message is gone or has been received again since. Fails with
 // ReceiptHandleIsInvalid when it is no handle of this queue.
 func (q *queue) find(handle string) (*message, error) {
-	invalid := Fail(ReceiptHandleIsInvalid, "The input receipt handle is not a valid receipt handle.")
 	raw, err := base64.StdEncoding.DecodeString(handle)
 	if err != nil {
-		return nil, invalid
+		return nil, invalidHandle()
 	}
-	parts := strings.Split(string(raw), " ")
-	if len(parts) != 3 || parts[0] != q.id {
-		return nil, invalid
+	id, rest, _ := strings.Cut(string(raw), " ")
+	key, number, _ := strings.Cut(rest, " ")
+	receive, receiveErr := strconv.Atoi(number)
+	which, keyErr := strconv.ParseUint(key, 10, 64)
+	if id != q.id || receiveErr != nil || keyErr != nil {
+		return nil, invalidHandle()
 	}
-	receive, err := strconv.Atoi(parts[2])
-	if err != nil {
-		return nil, invalid
-	}
-	m := q.messages[parts[1]]
+	m := q.messages[which]
 	if m == nil || m.receives != receive {
 		return nil, nil
 	}
 	return m, nil
+}
+
+func invalidHandle() error {
+	return Fail(ReceiptHandleIsInvalid, "The input receipt handle is not a valid receipt handle.")
 }
 
 // Delete removes the message of a handle. It succeeds without effect when the message is gone, or when it has been received again
@@ -44,6 +49,25 @@ func (b *Broker) Delete(name, handle string) error {
 		return err
 	}
 	defer b.leave(q)
+	return q.delete(handle)
+}
+
+// DeleteBatch deletes as Delete does, in one moment, and puts the fate of each handle in errs at its index. It leaves out empty handles.
+func (b *Broker) DeleteBatch(name string, handles []string, errs []error) error {
+	q, err := b.open(name)
+	if err != nil {
+		return err
+	}
+	defer b.leave(q)
+	for i, handle := range handles {
+		if handle != "" {
+			errs[i] = q.delete(handle)
+		}
+	}
+	return nil
+}
+
+func (q *queue) delete(handle string) error {
 	m, err := q.find(handle)
 	if err != nil || m == nil {
 		return err

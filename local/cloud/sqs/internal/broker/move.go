@@ -154,8 +154,7 @@ func (b *Broker) step(source *queue, mv *move) {
 	}
 	source.forget(m)
 	destination.refresh(now)
-	id := newID()
-	destination.add(&message{Outgoing: m.Outgoing, id: id, key: id, senderID: m.senderID, sentAt: now}, time.Time{})
+	destination.add(&message{Outgoing: m.Outgoing, id: newID(), key: b.newKey(), senderID: m.senderID, sentAt: now}, time.Time{})
 	destination.settle()
 	if mv.Moved++; mv.Moved >= mv.ToMove {
 		mv.end(moveCompleted, "")

@@ -24,7 +24,7 @@ const backOfQueueAfter = 3
 type message struct {
 	Outgoing
 	id        string
-	key       string // what handles and the queue know it by: its id, but for a twin that a fault made
+	key       uint64 // what handles and the queue know it by; unlike its id, a twin that a fault made does not share it
 	senderID  string
 	sourceARN string // of the queue it was moved here from, if it is a dead letter
 	sentAt    time.Time
@@ -39,18 +39,24 @@ type message struct {
 	order     uint64    // lower is older; ready messages of a tenant go by it
 	tenant    *tenant
 
-	at    int // index in queue.hidden or tenant.ready
-	atAge int // index in queue.byAge
+	at    spot[*message] // in queue.hidden or tenant.ready
+	atAge spot[*message] // in queue.byAge
 }
 
 // tenant is the messages of one MessageGroupId. All messages without one share a tenant that never counts as busy, which is the
 // same as every one of them being a tenant of its own, as on AWS.
 type tenant struct {
 	id       string
-	members  int               // messages anywhere in the queue
-	inFlight int               // always 0 for messages without a group
-	ready    indexed[*message] // by order
-	at       int               // index in queue.tenants, -1 when nothing is ready
+	members  int              // messages anywhere in the queue
+	inFlight int              // always 0 for messages without a group
+	ready    sorted[*message] // by order
+	at       int              // index in queue.tenants, -1 when nothing is ready
+}
+
+// oldest returns the tenant's ready message whose turn it is; nil when none is ready.
+func (t *tenant) oldest() *message {
+	m, _ := t.ready.top()
+	return m
 }
 
 // queue is one queue. The broker's mutex guards it, but for gone and the fields of the first group, which never change.
@@ -69,10 +75,10 @@ type queue struct {
 	tags     map[string]string
 	moves    []*move // newest last
 
-	messages map[string]*message
-	byAge    indexed[*message] // all, by sentAt: the first to expire on top
-	hidden   indexed[*message] // delayed and in flight, by visibleAt
-	tenants  indexed[*tenant]  // those with something ready: fewest in flight first, then oldest message
+	messages map[uint64]*message
+	byAge    sorted[*message] // all, by sentAt: the first to expire on top
+	hidden   sorted[*message] // delayed and in flight, by visibleAt
+	tenants  indexed[*tenant] // those with something ready: fewest in flight first, then oldest message
 	byGroup  map[string]*tenant
 	count    [nowhere]int // messages by place
 	last     uint64       // order given last
@@ -85,22 +91,22 @@ func newQueue(name, arn string, maxInFlight int, held *int, s settings, now time
 	return &queue{
 		id: newID(), name: name, arn: arn, max: maxInFlight, held: held, created: now, gone: make(chan struct{}),
 		settings: s, modified: now, tags: map[string]string{},
-		messages: map[string]*message{},
+		messages: map[uint64]*message{},
 		byGroup:  map[string]*tenant{},
-		byAge: indexed[*message]{
-			less:  func(a, b *message) bool { return a.sentAt.Before(b.sentAt) },
-			place: func(m *message) *int { return &m.atAge },
-		},
-		hidden: indexed[*message]{
-			less:  func(a, b *message) bool { return a.visibleAt.Before(b.visibleAt) },
-			place: func(m *message) *int { return &m.at },
-		},
+		byAge: newSorted(
+			func(a, b *message) bool { return a.sentAt.Before(b.sentAt) },
+			func(m *message) *spot[*message] { return &m.atAge },
+		),
+		hidden: newSorted(
+			func(a, b *message) bool { return a.visibleAt.Before(b.visibleAt) },
+			func(m *message) *spot[*message] { return &m.at },
+		),
 		tenants: indexed[*tenant]{
 			less: func(a, b *tenant) bool {
 				if a.inFlight != b.inFlight {
 					return a.inFlight < b.inFlight
 				}
-				return a.ready.items[0].order < b.ready.items[0].order
+				return a.oldest().order < b.oldest().order
 			},
 			place: func(t *tenant) *int { return &t.at },
 		},
@@ -152,10 +158,10 @@ func (q *queue) settle() {
 func (q *queue) add(m *message, visibleAt time.Time) {
 	t := q.byGroup[m.GroupID]
 	if t == nil {
-		t = &tenant{id: m.GroupID, at: -1, ready: indexed[*message]{
-			less:  func(a, b *message) bool { return a.order < b.order },
-			place: func(m *message) *int { return &m.at },
-		}}
+		t = &tenant{id: m.GroupID, at: -1, ready: newSorted(
+			func(a, b *message) bool { return a.order < b.order },
+			func(m *message) *spot[*message] { return &m.at },
+		)}
 		q.byGroup[m.GroupID] = t
 	}
 	t.members++
@@ -232,7 +238,7 @@ func (q *queue) forget(m *message) {
 
 // rank puts a tenant where it belongs after its ready messages or its number in flight have changed.
 func (q *queue) rank(t *tenant) {
-	switch listed, any := t.at >= 0, len(t.ready.items) > 0; {
+	switch listed, any := t.at >= 0, t.oldest() != nil; {
 	case listed && any:
 		q.tenants.fix(t)
 	case listed:
@@ -248,7 +254,7 @@ func (q *queue) next() *message {
 	if !ok {
 		return nil
 	}
-	return t.ready.items[0]
+	return t.oldest()
 }
 
 // full tells whether no more messages may be in flight.

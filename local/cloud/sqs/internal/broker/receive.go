@@ -128,7 +128,10 @@ func (b *Broker) retake(ctx context.Context, q *queue, w *waiter, p Poll, ended 
 func (b *Broker) take(q *queue, p Poll, now time.Time) []Message {
 	most := orDefault(p.Max, 1)
 	visibility := time.Duration(orDefault(p.VisibilitySeconds, q.settings.visibility)) * time.Second
-	var taken []*message
+	var (
+		room  [maxReceive]*message // so that taken needs no memory of its own
+		taken = room[:0]
+	)
 	for len(taken) < most && !q.full() {
 		m := q.next()
 		if m == nil {
@@ -146,7 +149,10 @@ func (b *Broker) take(q *queue, p Poll, now time.Time) []Message {
 		q.hide(m, inFlight, now.Add(visibility))
 		taken = append(taken, m)
 	}
-	var got []Message
+	if len(taken) == 0 {
+		return nil
+	}
+	got := make([]Message, 0, len(taken))
 	for _, m := range taken {
 		if visibility == 0 || p.Fate == Doubled { // only now, or this very call would receive it again
 			q.show(m)

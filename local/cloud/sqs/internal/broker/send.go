@@ -66,16 +66,17 @@ func (b *Broker) enqueue(name, senderID string, batch []Outgoing) ([]Sent, error
 			sent[i] = Sent{Err: Fail(Unavailable, "This local SQS server holds as many bytes as it may: %d.", b.config.MaxBytes)}
 			continue
 		}
-		m := &message{Outgoing: o, id: sent[i].MessageID, key: sent[i].MessageID, senderID: senderID, sentAt: now}
-		if o.Fate != Lost {
-			q.add(m, visibleAt)
-		}
-		if o.Fate == Doubled {
-			twin := &message{Outgoing: o, id: m.id, key: newID(), senderID: senderID, sentAt: now}
-			q.add(twin, visibleAt)
+		for range o.Fate.copies() {
+			q.add(&message{Outgoing: o, id: sent[i].MessageID, key: b.newKey(), senderID: senderID, sentAt: now}, visibleAt)
 		}
 	}
 	return sent, nil
+}
+
+// newKey returns a number that no other message has, in any queue.
+func (b *Broker) newKey() uint64 {
+	b.lastKey++
+	return b.lastKey
 }
 
 // upkeep is about what a message takes in memory besides its own bytes: its struct, its places in heaps and maps, its id.
