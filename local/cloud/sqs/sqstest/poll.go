@@ -18,13 +18,19 @@ func wakeChecks() []check {
 		}},
 		{name: "of a batch", run: func(s *suite) {
 			url := s.queue()
-			poll := s.poll(url)
+			poll := s.poll(url, atMost(10))
 			s.sendBatch(url, batchOf(10, "x"))
 			sent := time.Now()
 			p := <-poll
 			if p.err != nil || len(p.messages) == 0 || p.at.Sub(sent) > s.Slack {
 				s.Fatalf("%d messages, %v, %v after the send", len(p.messages), p.err, p.at.Sub(sent))
 			}
+		}},
+		{name: "of one message, asked for ten", run: func(s *suite) {
+			url := s.queue()
+			poll := s.poll(url, atMost(10))
+			s.send(url, "x")
+			s.woke(<-poll, time.Now())
 		}},
 		{name: "two polls, two messages", run: func(s *suite) {
 			url := s.queue()
@@ -42,14 +48,9 @@ func wakeChecks() []check {
 		}},
 		{name: "by the queue's own wait", run: func(s *suite) {
 			url := s.queue("ReceiveMessageWaitTimeSeconds", "10")
-			got := make(chan polled, 1)
-			go func() {
-				m, err := s.received(url, waiting(0)) // which the SDK leaves out
-				got <- polled{m, err, time.Now()}
-			}()
-			unseen()
+			poll := s.poll(url, waiting(0)) // which the SDK leaves out
 			s.send(url, "x")
-			s.woke(<-got, time.Now())
+			s.woke(<-poll, time.Now())
 		}},
 		{name: "an empty one takes its time, the queue's or its own", run: func(s *suite) {
 			url := s.queue("ReceiveMessageWaitTimeSeconds", "1")
@@ -78,6 +79,19 @@ func wakeLaterChecks() []check {
 			s.one(url, hiding(2))
 			due := time.Now().Add(2 * time.Second)
 			s.woke(<-s.poll(url), due)
+		}},
+		{name: "a delay's, asked for ten messages", run: func(s *suite) {
+			url := s.queue()
+			s.send(url, "x", delayed(2))
+			due := time.Now().Add(2 * time.Second)
+			s.woke(<-s.poll(url, atMost(10)), due)
+		}},
+		{name: "a visibility timeout's, asked for ten messages", run: func(s *suite) {
+			url := s.queue()
+			s.send(url, "x")
+			s.one(url, hiding(2))
+			due := time.Now().Add(2 * time.Second)
+			s.woke(<-s.poll(url, atMost(10)), due)
 		}},
 		{name: "a visibility timeout's that is set to 0", run: func(s *suite) {
 			url := s.queue("VisibilityTimeout", "900")

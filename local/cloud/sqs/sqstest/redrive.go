@@ -10,10 +10,11 @@ import (
 func poison(s *suite, change ...func(*sqs.SendMessageInput)) (url, dead string, sent *sqs.SendMessageOutput, first types.Message) {
 	s.Helper()
 	dead = s.queue("VisibilityTimeout", "900")
-	url = s.queue("RedrivePolicy", s.redrive(dead, "2"), "VisibilityTimeout", "0")
+	url = s.queue("RedrivePolicy", s.redrive(dead, "2"))
 	sent = s.send(url, "poison", change...)
 	first = s.one(url)
-	s.one(url)
+	s.giveBack(url, first)
+	s.giveBack(url, s.one(url))
 	s.nothing(url)
 	return url, dead, sent, first
 }

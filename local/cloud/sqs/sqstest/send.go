@@ -167,7 +167,7 @@ func delayChecks() []check {
 		if s.Lag == 0 {
 			s.counts(url, "0", "0", "1")
 		}
-		s.one(url, waiting(10))
+		s.one(url, waiting(10), atMost(1))
 		s.took(began, time.Second)
 	}
 	return []check{

@@ -232,11 +232,11 @@ type polled struct {
 	at       time.Time
 }
 
-// poll begins a receive that waits for up to 10 s, and returns when it can be taken to have begun.
-func (s *suite) poll(queue string) <-chan polled {
+// poll begins a receive of one message that waits for up to 10 s, and returns when it can be taken to have begun.
+func (s *suite) poll(queue string, change ...func(*sqs.ReceiveMessageInput)) <-chan polled {
 	done := make(chan polled, 1)
 	go func() {
-		got, err := s.received(queue, waiting(10))
+		got, err := s.received(queue, append([]func(*sqs.ReceiveMessageInput){waiting(10), atMost(1)}, change...)...)
 		done <- polled{got, err, time.Now()}
 	}()
 	unseen()

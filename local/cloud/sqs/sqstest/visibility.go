@@ -1,11 +1,13 @@
 package sqstest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
 )
 
 func changeChecks() []check {
@@ -25,7 +27,7 @@ func changeChecks() []check {
 			if err := s.change(url, m.ReceiptHandle, 2); err != nil {
 				s.Fatal(err)
 			}
-			s.one(url, waiting(10))
+			s.one(url, waiting(10), atMost(1))
 			s.took(began, 2*time.Second)
 		}},
 		{name: "shorter counts from the call too", run: func(s *suite) {
@@ -36,7 +38,7 @@ func changeChecks() []check {
 			if err := s.change(url, m.ReceiptHandle, 1); err != nil {
 				s.Fatal(err)
 			}
-			s.one(url, waiting(10))
+			s.one(url, waiting(10), atMost(1))
 			s.took(began, time.Second)
 		}},
 		{name: "is not remembered: the next receive gets the queue's", run: func(s *suite) {
@@ -49,7 +51,7 @@ func changeChecks() []check {
 			s.giveBack(url, m)
 			began := time.Now()
 			s.one(url)
-			s.one(url, waiting(10))
+			s.one(url, waiting(10), atMost(1))
 			s.took(began, time.Second)
 		}},
 		{name: "over 43,200 and below 0 are refused", run: func(s *suite) {
@@ -182,14 +184,21 @@ func staleDeleteChecks() []check {
 	}
 }
 
+// mayRefuse checks that a call either succeeded or was refused. Which of the two, and how, AWS's reference leaves open for the handle
+// of an earlier receive.
+func (s *suite) mayRefuse(err error) {
+	s.Helper()
+	if _, answered := errors.AsType[smithy.APIError](err); err != nil && !answered {
+		s.Fatal(err)
+	}
+}
+
 func staleChangeChecks() []check {
 	return []check{
 		{name: "to 0", run: func(s *suite) {
 			url := s.queue("VisibilityTimeout", "900")
 			stale, _ := staleHandle(s, url)
-			if err := s.change(url, stale, 0); err != nil {
-				s.code(err, "InvalidParameterValue")
-			}
+			s.mayRefuse(s.change(url, stale, 0))
 			s.nothing(url)
 			s.counts(url, "0", "1", "0")
 		}},
@@ -197,10 +206,8 @@ func staleChangeChecks() []check {
 			url := s.queue("VisibilityTimeout", "2")
 			stale, _ := staleHandle(s, url)
 			began := time.Now()
-			if err := s.change(url, stale, 900); err != nil {
-				s.code(err, "InvalidParameterValue")
-			}
-			s.one(url, waiting(10))
+			s.mayRefuse(s.change(url, stale, 900))
+			s.one(url, waiting(10), atMost(1))
 			if d := time.Since(began); d > 2*time.Second+s.Slack {
 				s.Fatalf("the message came back after %v", d)
 			}
