@@ -350,19 +350,23 @@ func TestFaults_Cassette(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
 		{
-			"cassette on aws", "aws", "kind: aws", "kind: aws", []string{"LLMQ_CASSETTE=replay", "LLMQ_CASSETTE_DIR=/c"},
+			"cassette on aws", "aws", "kind: aws", "kind: aws",
+			[]string{"LLMQ_CASSETTE=replay", "LLMQ_CASSETTE_DIR=/c"},
 			[]string{`LLMQ_CASSETTE: cassette.mode: is refused on aws: recordings are for kind: local only`},
 		},
 		{
-			"no folder", "local", "kind: local", "kind: local", []string{"LLMQ_CASSETTE=auto"},
+			"no folder", "local", "kind: local", "kind: local",
+			[]string{"LLMQ_CASSETTE=auto"},
 			[]string{`local: cassette.dir: is required with cassette.mode: the folder of the recordings`},
 		},
 		{
-			"relative folder", "local", "kind: local", "kind: local", []string{"LLMQ_CASSETTE=record", "LLMQ_CASSETTE_DIR=c"},
+			"relative folder", "local", "kind: local", "kind: local",
+			[]string{"LLMQ_CASSETTE=record", "LLMQ_CASSETTE_DIR=c"},
 			[]string{`LLMQ_CASSETTE_DIR: cassette.dir: must be an absolute path: functions run in folders of their own`},
 		},
 		{
-			"unknown mode", "local", "kind: local", "kind: local", []string{"LLMQ_CASSETTE=rewind", "LLMQ_CASSETTE_DIR=/c"},
+			"unknown mode", "local", "kind: local", "kind: local",
+			[]string{"LLMQ_CASSETTE=rewind", "LLMQ_CASSETTE_DIR=/c"},
 			[]string{`LLMQ_CASSETTE: cassette.mode: must be one of record, replay, auto, not "rewind"`},
 		},
 	})

@@ -67,6 +67,7 @@ func parseValue(dec *jsontext.Decoder, depth int) (node, error) {
 		_, err = dec.ReadToken()
 	case jsontext.KindBeginObject:
 		err = parseMembers(dec, depth, &n)
+	default: // null, true, false: their kind says it all. An end that has no beginning is an error before.
 	}
 	return n, err
 }

@@ -109,7 +109,7 @@ func New(o Options) (*Tape, error) {
 	o.Query = append(slices.Clone(o.Query), "api-version")
 	var faults []error
 	if o.Dir == "" {
-		faults = append(faults, errors.New("Dir is required"))
+		faults = append(faults, errors.New("a folder (Dir) is required"))
 	}
 	for i, s := range o.Secrets {
 		if len(s) < MinSecretBytes {

@@ -98,7 +98,7 @@ func TestNew_RefusesBadOptions(t *testing.T) {
 		o    cassette.Options
 		want string
 	}{
-		{"no folder", cassette.Options{}, "Dir is required"},
+		{"no folder", cassette.Options{}, "(Dir) is required"},
 		{"folder that is not there", cassette.Options{Dir: filepath.Join(dir, "none")}, "no such file"},
 		{"record without the variable", cassette.Options{Dir: dir, Mode: cassette.Record}, "LLMQ_CASSETTE=record"},
 		{"record under another variable", cassette.Options{Dir: dir, Mode: cassette.Record, Env: []string{"LLMQ_CASSETTE=auto"}}, "LLMQ_CASSETTE=record"},
