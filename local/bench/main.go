@@ -1,6 +1,6 @@
 // Bench measures what one call through the queue costs, on the real binaries in the
 // local cloud, with a provider that answers at once: wall time, round trips to the state
-// store, requests to SQS. It prints a table on a terminal and JSON in a pipe.
+// store, requests to SQS; and how many messages the local cloud itself carries. It prints a table on a terminal and JSON in a pipe.
 //
 // Absolute times are this machine's; the counts are the bill, and don't depend on it.
 package main
@@ -30,6 +30,7 @@ import (
 )
 
 func main() {
+	serveFunction() // does not return when this is a function's process
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -52,17 +53,30 @@ type Report struct {
 	SQSRequests      map[string]float64 `json:"sqs_requests"` // receives among them that found nothing are the event source's idle cost
 	SQSRequestsTotal float64            `json:"sqs_requests_total"`
 	ColdMS           float64            `json:"first_call_ms"`
+	Pipeline         *Pipeline          `json:"pipeline,omitempty"` // nil when it was not asked for
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	calls := flags.Int("calls", 500, "calls to measure, one after the other, 10 to 100000")
+	messages := flags.Int("messages", 20_000, "messages to send through the local cloud with an empty function; 0 leaves that out")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *calls < 10 || *calls > 100_000 {
 		return fmt.Errorf("-calls is %d; it must be from 10 to 100000", *calls)
+	}
+	if *messages < 0 || *messages > 1_000_000 {
+		return fmt.Errorf("-messages is %d; it must be from 0 to 1000000", *messages)
+	}
+	var pipeline *Pipeline
+	if *messages > 0 {
+		p, err := measurePipeline(ctx, *messages, errOut)
+		if err != nil {
+			return err
+		}
+		pipeline = &p
 	}
 	r, err := rig.Start(ctx, rig.Options{
 		Step:   func(s string) { fmt.Fprintln(errOut, "· "+s) },
@@ -80,6 +94,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	if err != nil {
 		return err
 	}
+	rep.Pipeline = pipeline
 	return show(out, rep)
 }
 
@@ -238,6 +253,9 @@ func table(out io.Writer, rep Report) error {
 	row("SQS requests", "%.2f", rep.SQSRequestsTotal)
 	for _, name := range slices.Sorted(maps.Keys(rep.SQSRequests)) {
 		row("  "+name, "%.2f", rep.SQSRequests[name])
+	}
+	if rep.Pipeline != nil {
+		pipelineTable(out, *rep.Pipeline)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func (r *Mappings) Update(ctx context.Context, uuid string, c Change) (Info, err
 	default:
 		e.enterLocked(StateUpdating)
 	}
-	r.changeLocked(e, m, enabled)
+	r.changeLocked(e, m, enabled) //nolint:contextcheck // a mapping outlives the request that makes or changes it
 	return e.info, nil
 }
 

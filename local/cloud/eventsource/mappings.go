@@ -65,7 +65,7 @@ type Mappings struct {
 	opts Options
 	log  *slog.Logger
 
-	life, work    context.Context //nolint:containedctx // they are the service's own: until Close, and until all has ended
+	life, work    context.Context // until Close, and until all has ended
 	stop, abandon context.CancelFunc
 	group         sync.WaitGroup // changes under way and running sources
 
@@ -139,9 +139,9 @@ func (r *Mappings) create(ctx context.Context, m Mapping, state State, enabled b
 	}
 	r.entries = append(r.entries, e)
 	if state == StateEnabled {
-		r.startLocked(e)
+		r.startLocked(e) //nolint:contextcheck // a mapping outlives the request that makes or changes it
 	} else {
-		r.changeLocked(e, m, enabled)
+		r.changeLocked(e, m, enabled) //nolint:contextcheck // a mapping outlives the request that makes or changes it
 	}
 	return e.info, nil
 }

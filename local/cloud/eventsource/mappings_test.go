@@ -197,8 +197,14 @@ func TestMappings_LoadSurvivesPausesAndUpdates(t *testing.T) {
 			}
 		}()
 		for _, c := range []Change{
-			{MaximumConcurrency: new(2)}, {Enabled: new(false)}, {Enabled: new(true), BatchSize: new(1)}, {MaximumConcurrency: new(50)},
-			{BatchSize: new(100), Window: new(2 * time.Second)}, {Enabled: new(false)}, {Enabled: new(true)}, {Function: new("other")},
+			{MaximumConcurrency: new(2)},
+			{Enabled: new(false)},
+			{Enabled: new(true), BatchSize: new(1)},
+			{MaximumConcurrency: new(50)},
+			{BatchSize: new(100), Window: new(2 * time.Second)},
+			{Enabled: new(false)},
+			{Enabled: new(true)},
+			{Function: new("other")},
 		} {
 			time.Sleep(7500 * time.Millisecond)
 			w.update(uuid, c)

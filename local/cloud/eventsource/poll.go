@@ -17,7 +17,7 @@ const pollGrace = 100 * time.Millisecond
 type poll struct {
 	mapping Mapping // to receive by
 	began   time.Time
-	ctx     context.Context //nolint:containedctx // its life is this receive
+	ctx     context.Context // its life is this receive
 	cancel  context.CancelFunc
 	ended   bool // the source hung up; that is no fault
 }

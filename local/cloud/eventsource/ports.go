@@ -23,7 +23,7 @@ type queueClient interface {
 // queueDirectory is what the service needs of SQS besides; *sqs.Client is one.
 type queueDirectory interface {
 	queueClient
-	GetQueueUrl(context.Context, *sqs.GetQueueUrlInput, ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error) //nolint:revive // AWS's spelling
+	GetQueueUrl(context.Context, *sqs.GetQueueUrlInput, ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error)
 }
 
 var (

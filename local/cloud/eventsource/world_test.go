@@ -3,6 +3,7 @@ package eventsource
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -103,18 +104,7 @@ func inWorld(t *testing.T, visibility string, edit func(*Options), test func(*te
 			if w.invoke == nil {
 				return lambda.Result{}, nil
 			}
-			reply, err := w.invoke(ctx, e)
-			if _, refused := err.(*lambda.Error); refused {
-				return lambda.Result{}, err
-			}
-			if err != nil {
-				return lambda.Result{FunctionError: "Unhandled", ErrorType: "errorString"}, nil
-			}
-			if raw, ok := reply.(string); ok {
-				return lambda.Result{Payload: []byte(raw)}, nil
-			}
-			body, err := json.Marshal(reply)
-			return lambda.Result{Payload: body}, err
+			return result(w.invoke(ctx, e))
 		})
 		if edit != nil {
 			edit(&o)
@@ -129,6 +119,22 @@ func inWorld(t *testing.T, visibility string, edit func(*Options), test func(*te
 		})
 		test(t, w)
 	})
+}
+
+// result is what the host makes of a function's answer: a reply as it is when it is a string, a failure of the service when
+// the error is one, else a failure of the function.
+func result(reply any, err error) (lambda.Result, error) {
+	if _, refused := errors.AsType[*lambda.Error](err); refused {
+		return lambda.Result{}, err
+	}
+	if err == nil {
+		if raw, ok := reply.(string); ok {
+			return lambda.Result{Payload: []byte(raw)}, nil
+		}
+		body, failed := json.Marshal(reply)
+		return lambda.Result{Payload: body}, failed
+	}
+	return lambda.Result{FunctionError: "Unhandled", ErrorType: "errorString"}, nil
 }
 
 // add makes a mapping that is enabled.
