@@ -1,27 +1,31 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The admin API, under /_admin, takes and gives JSON and asks for "Authorization: Bearer" and the
 // admin key. Durations are milliseconds, as numbers that may have a fraction.
 //
-//	PUT  /_admin/latency   {"distribution","mean_ms","deviation_ms","min_ms","max_ms","seed"}
-//	POST /_admin/programs  {"model","region","replies":[{"status","code","message","headers",
-//	                       "body" | "body_base64","delay_ms","hang","reset","times"}]}
-//	POST /_admin/release   {"model","region"}, both optional; answers {"released":n}
-//	POST /_admin/reset     no body
-//	GET  /_admin/calls     ?model=&after=SEQ&limit=N (default 100, at most 1,000), oldest first
-//	GET  /_admin/stats
+//	PUT    /_admin/program   {"rules":[…],"queue":[…]}, also as YAML: replaces all that is programmed
+//	PUT    /_admin/rules     {"rules":[…]}: replaces the rules, and starts their phases
+//	POST   /_admin/programs  {"model","region","key","replies":[…]}: queues replies
+//	PUT    /_admin/latency   of calls that no rule is for
+//	POST   /_admin/release   {"model","region","key"}, all optional; answers {"released":n}
+//	POST   /_admin/reset     no body, or {"counters":true} to leave what is programmed
+//	GET    /_admin/quotas    each meter: where its phase is, what is in flight and left
+//	GET    /_admin/calls     ?model=&region=&after=SEQ&limit=N (default 100, at most 1,000), oldest first
+//	GET    /_admin/stats
 //
-// Their meaning is that of SetLatency, Program, Release, Reset, Calls and Stats.
+// Their meaning is that of Load, SetRules, Program, SetLatency, Release, Reset, Quotas, Calls and
+// Stats. The fields are those of Rule, Phase, Reply and so on; the package's documentation shows
+// a whole program.
 const adminPrefix = "/_admin"
 
 const (
@@ -40,6 +44,9 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 		method string
 		serve  func(http.ResponseWriter, *http.Request) error
 	}{
+		"/program":  {http.MethodPut, s.adminProgram},
+		"/rules":    {http.MethodPut, s.adminRules},
+		"/quotas":   {http.MethodGet, s.adminQuotas},
 		"/latency":  {http.MethodPut, s.adminLatency},
 		"/programs": {http.MethodPost, s.adminPrograms},
 		"/release":  {http.MethodPost, s.adminRelease},
@@ -67,19 +74,55 @@ func writeAdminError(w http.ResponseWriter, status int, message string) {
 
 // readAdmin decodes the body into v, strictly; an empty body leaves v as it is if that is allowed.
 func readAdmin(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) error {
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBytes))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(v)
-	if errors.Is(err, io.EOF) && mayBeEmpty {
-		return nil
-	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
 	if err != nil {
 		return fmt.Errorf("read the body: %w", err)
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("read the body: there is more than one JSON value")
+	if len(body) == 0 && mayBeEmpty {
+		return nil
+	}
+	if err := decodeStrict(body, v); err != nil {
+		return fmt.Errorf("read the body: %w", err)
 	}
 	return nil
+}
+
+// done answers what needs no further words.
+func done(w http.ResponseWriter) error {
+	write(w, jsonReply(http.StatusOK, struct{}{}))
+	return nil
+}
+
+func (s *Server) adminProgram(w http.ResponseWriter, r *http.Request) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
+	if err != nil {
+		return fmt.Errorf("read the body: %w", err)
+	}
+	program, err := ParseProgram(body)
+	if err != nil {
+		return err
+	}
+	if err := s.Load(program); err != nil {
+		return err
+	}
+	return done(w)
+}
+
+func (s *Server) adminRules(w http.ResponseWriter, r *http.Request) error {
+	var in struct {
+		Rules []ruleJSON `json:"rules"`
+	}
+	if err := readAdmin(w, r, &in, false); err != nil {
+		return err
+	}
+	program, err := programJSON{Rules: in.Rules}.program()
+	if err != nil {
+		return err
+	}
+	if err := s.SetRules(program.Rules...); err != nil {
+		return err
+	}
+	return done(w)
 }
 
 func (s *Server) adminLatency(w http.ResponseWriter, r *http.Request) error {
@@ -87,40 +130,25 @@ func (s *Server) adminLatency(w http.ResponseWriter, r *http.Request) error {
 	if err := readAdmin(w, r, &in, false); err != nil {
 		return err
 	}
-	latency, err := in.latency()
-	if err != nil {
+	if err := s.SetLatency(in.latency()); err != nil {
 		return err
 	}
-	if err := s.SetLatency(latency); err != nil {
-		return err
-	}
-	write(w, jsonReply(http.StatusOK, struct{}{}))
-	return nil
+	return done(w)
 }
 
 func (s *Server) adminPrograms(w http.ResponseWriter, r *http.Request) error {
-	var in struct {
-		matchJSON
-		Replies []replyJSON `json:"replies"`
-	}
+	var in queuedJSON
 	if err := readAdmin(w, r, &in, false); err != nil {
 		return err
 	}
-	if len(in.Replies) == 0 {
-		return errors.New("replies: want at least one")
-	}
-	replies := make([]Reply, 0, len(in.Replies))
-	for i, each := range in.Replies {
-		reply, err := each.reply()
-		if err != nil {
-			return fmt.Errorf("replies[%d]: %w", i, err)
-		}
-		replies = append(replies, reply)
-	}
-	if err := s.Program(in.match(), replies...); err != nil {
+	q, err := in.queued()
+	if err != nil {
 		return err
 	}
-	write(w, jsonReply(http.StatusOK, map[string]int{"queued": len(replies)}))
+	if err := s.Program(q.Match, q.Replies...); err != nil {
+		return err
+	}
+	write(w, jsonReply(http.StatusOK, map[string]int{"queued": len(q.Replies)}))
 	return nil
 }
 
@@ -134,12 +162,18 @@ func (s *Server) adminRelease(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) adminReset(w http.ResponseWriter, r *http.Request) error {
-	if err := readAdmin(w, r, &struct{}{}, true); err != nil {
+	var in struct {
+		Counters bool `json:"counters"`
+	}
+	if err := readAdmin(w, r, &in, true); err != nil {
 		return err
 	}
-	s.Reset()
-	write(w, jsonReply(http.StatusOK, struct{}{}))
-	return nil
+	if in.Counters {
+		s.ResetCounters()
+	} else {
+		s.Reset()
+	}
+	return done(w)
 }
 
 func (s *Server) adminCalls(w http.ResponseWriter, r *http.Request) error {
@@ -160,7 +194,7 @@ func (s *Server) adminCalls(w http.ResponseWriter, r *http.Request) error {
 		if uint64(len(calls)) == limit {
 			break
 		}
-		if c.Seq > after && (query.Get("model") == "" || query.Get("model") == c.Model) {
+		if c.Seq > after && (query.Get("model") == "" || query.Get("model") == c.Model) && (query.Get("region") == "" || query.Get("region") == c.Region) {
 			calls = append(calls, newCallJSON(c))
 		}
 	}
@@ -180,12 +214,15 @@ func queryNumber(value string, absent uint64) (uint64, error) {
 }
 
 func (s *Server) adminStats(w http.ResponseWriter, _ *http.Request) error {
-	stats := s.Stats()
-	write(w, jsonReply(http.StatusOK, statsJSON{
-		All:     gaugeJSON(stats.All),
-		Models:  gaugesJSON(stats.Models),
-		Regions: gaugesJSON(stats.Regions),
-		Keys:    gaugesJSON(stats.Keys),
-	}))
+	write(w, jsonReply(http.StatusOK, newStatsJSON(s.Stats(), time.Now())))
+	return nil
+}
+
+func (s *Server) adminQuotas(w http.ResponseWriter, _ *http.Request) error {
+	all := []quotaJSON{}
+	for _, q := range s.Quotas() {
+		all = append(all, newQuotaJSON(q))
+	}
+	write(w, jsonReply(http.StatusOK, map[string][]quotaJSON{"quotas": all}))
 	return nil
 }

@@ -37,6 +37,12 @@ func KeyHash(key string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// isKeyHash says whether a text looks like a KeyHash, which no key of ours does.
+func isKeyHash(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == 6 && text == strings.ToLower(text)
+}
+
 // bearer is the token of an Authorization header of that scheme, whose name has no case.
 func bearer(r *http.Request) (token string, found bool) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -105,7 +111,9 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	if slices.Contains(s.opts.Hosts, host) || slices.Contains(s.opts.Hosts, r.Host) {
 		return true
 	}
-	if host != "127.0.0.1" && host != "localhost" && host != "::1" {
+	// Names below localhost are this machine by their own rule (RFC 6761), so a host may carry a
+	// region: bedrock-runtime.us-east-1.localhost.
+	if host != "127.0.0.1" && host != "localhost" && host != "::1" && !(regionOfHost(host) != "" && strings.HasSuffix(host, ".localhost")) {
 		return false
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

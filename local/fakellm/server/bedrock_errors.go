@@ -16,6 +16,7 @@ func bedrockErrors() map[string]fault {
 		"ModelErrorException":           {status: http.StatusFailedDependency, message: "The request failed due to an error while processing the model."},
 		"ThrottlingException":           {status: http.StatusTooManyRequests, message: "Too many requests, please wait before trying again."},
 		"ModelNotReadyException":        {status: http.StatusTooManyRequests, message: "The model specified in the request is not ready to serve inference requests."},
+		"ModelStreamErrorException":     {status: http.StatusFailedDependency, message: "An error occurred while streaming the response. Retry your request."},
 		"InternalServerException":       {status: http.StatusInternalServerError, message: "An internal server error occurred."},
 		"ServiceUnavailableException":   {status: http.StatusServiceUnavailable, message: "Bedrock is unable to process your request."},
 
@@ -48,9 +49,13 @@ func validation(message string) *fault {
 	return &fault{code: "ValidationException", message: message}
 }
 
-// fault writes an exception: its name in a header, {"message": …} as the body. Where neither the
-// code nor the status names one (a 502 of a proxy in between), the header is left out.
-func (bedrockWire) fault(f fault, id string) reply {
+type bedrockMessage struct {
+	Message string `json:"message"`
+}
+
+// completeBedrock fills in what f leaves open. Where neither the code nor the status names an
+// exception (a 502 of a proxy in between), the code stays empty.
+func completeBedrock(f fault) fault {
 	if f.code == "" {
 		f.code = bedrockErrorsByStatus()[f.status]
 	}
@@ -61,9 +66,13 @@ func (bedrockWire) fault(f fault, id string) reply {
 	if f.message == "" {
 		f.message = http.StatusText(f.status)
 	}
-	re := bedrockReply(f.status, id, struct {
-		Message string `json:"message"`
-	}{f.message})
+	return f
+}
+
+// fault writes an exception: its name in a header, {"message": …} as the body.
+func (bedrockWire) fault(f fault, id string) reply {
+	f = completeBedrock(f)
+	re := bedrockReply(f.status, id, bedrockMessage{f.message})
 	if f.code != "" {
 		re.header.Set("X-Amzn-Errortype", f.code+errorTypeSuffix)
 	}

@@ -1,11 +1,10 @@
 package server
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
-	"slices"
 	"time"
+
+	"github.com/llm-queue/llmq/local/fakellm/quota"
 )
 
 // maxLogBytes bounds the request bodies that the log keeps, all calls together.
@@ -16,10 +15,11 @@ type Outcome string
 
 // The outcomes that a Call may have.
 const (
-	Replied Outcome = "replied" // answered, be it with a programmed error
+	Replied Outcome = "replied" // answered, be it with a throttle or a programmed error
 	Refused Outcome = "refused" // answered with an error for its key, its form or its model
+	Broken  Outcome = "broken"  // answered with something that went wrong as programmed, see Failure
 	Aborted Outcome = "aborted" // its client went away first
-	Reset   Outcome = "reset"   // its connection was dropped, as programmed or by Close
+	Reset   Outcome = "reset"   // its connection was dropped before an answer, as programmed or by Close
 )
 
 // Call is what the log keeps of a call that has ended.
@@ -27,30 +27,39 @@ type Call struct {
 	Seq       uint64 // 1, 2, 3 … in the order in which calls ended; Reset does not start it again
 	At        time.Time
 	Wire      string // "openai" or "bedrock"
-	Operation string // "chat", "embeddings", "models", "converse"; empty if it was not understood
+	Operation string // "chat", "responses", "embeddings", "models", "converse", "invoke", "count_tokens"; empty if it was not understood
+	Stream    bool   // the answer was asked for as a stream
 	Path      string // as it was sent
 	Model     string
-	Region    string // of the SigV4 credential scope; empty for a bearer token
+	Region    string // of the SigV4 credential scope or the host's name; empty if neither has one
 	KeyHash   string // see KeyHash; empty if the key was refused
 	Status    int    // 0 if nothing was answered
 	Outcome   Outcome
-	// Duration is the time from the call's headers to just before its answer is written.
-	Duration time.Duration
+	// ThrottledBy is the quota that refused the call, or Chance; empty if it was let in.
+	ThrottledBy quota.Cause
+	// Fail is what went wrong as programmed.
+	Fail Failure
+	// Phase is the number of the rule's phase in which the call began, from 0.
+	Phase int
+	// Repeat says that a call with the same path and body had been let in before.
+	Repeat bool
+	// InputTokens are what the request has, OutputTokens what the answer had when it ended, and
+	// ChargedTokens what a quota of tokens was charged.
+	InputTokens, OutputTokens int
+	ChargedTokens             int64
+	// Events is the number of pieces of a stream that were written.
+	Events int
+	// FirstByte is the time from the call's headers to just before the first byte of an answer of
+	// the model, Duration to just before the last.
+	FirstByte, Duration time.Duration
 	// RequestBytes and RequestSHA256 (hexadecimal) are of the whole body, of which Body is the
-	// beginning. They are empty if the key was refused, since the body was not read then.
+	// beginning if Options.CaptureBytes keeps any. They are empty if the key was refused, since
+	// the body was not read then.
 	RequestBytes  int
 	RequestSHA256 string
 	Body          []byte
 	// Header is the request's, with "(redacted)" for values that hold secrets.
 	Header http.Header
-}
-
-// captureBody keeps what the log shows of a body.
-func (c *Call) captureBody(body []byte, limit int) {
-	sum := sha256.Sum256(body)
-	c.RequestSHA256 = hex.EncodeToString(sum[:])
-	c.RequestBytes = len(body)
-	c.Body = slices.Clone(body[:min(len(body), limit)])
 }
 
 // callLog keeps the latest calls. Its owner guards it.
@@ -74,6 +83,3 @@ func (l *callLog) add(c Call) Call {
 	}
 	return c
 }
-
-// all copies the log. Bodies and headers are shared, and never changed after add.
-func (l *callLog) all() []Call { return slices.Clone(l.calls) }

@@ -3,92 +3,95 @@ package server
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 )
 
-// Distribution names how latencies are spread.
-type Distribution string
-
-// The distributions that a Latency may have.
-const (
-	Fixed     Distribution = "fixed"     // always Mean
-	Uniform   Distribution = "uniform"   // from Min to Max
-	Normal    Distribution = "normal"    // Mean and Deviation, cut to Min and Max
-	Lognormal Distribution = "lognormal" // the same, with the long tail that real providers have
-)
-
-// Latency says how long calls take. The zero value is no wait at all.
+// Latency says how long calls take: until the first token a drawn time and the time to read the
+// input, and from there on the time to speak. A call that is no stream is answered when all is
+// said. The zero value is no wait at all.
 type Latency struct {
 	// Distribution is Fixed when empty.
 	Distribution Distribution
-	// Mean is the average, before it is cut to Min and Max.
+	// Mean is the average time to the first token, before it is cut to Min and Max.
 	Mean time.Duration
 	// Deviation is the standard deviation of Normal and Lognormal, of the latency itself for both.
 	Deviation time.Duration
 	// Min and Max bound what is drawn; a Max of 0 means an hour, but for Uniform it is the bound.
 	Min, Max time.Duration
-	// Seed makes the sequence of latencies the same each time. Calls that run side by side share
-	// the sequence, in the order in which they begin.
+	// Speed is in tokens of output a second; 0 says everything at once.
+	Speed float64
+	// SpeedDeviation is the standard deviation of the calls' speeds, which are lognormal.
+	SpeedDeviation float64
+	// InputSpeed is in tokens of input a second; 0 reads everything at once.
+	InputSpeed float64
+	// Seed makes the sequence of latencies the same each time, for SetLatency; in a Rule the
+	// rule's own Seed counts. Calls that run side by side share the sequence, in the order in
+	// which they begin.
 	Seed uint64
 }
 
+func (l Latency) spread() Spread {
+	s := Spread{
+		Distribution: l.Distribution, Mean: l.Mean.Seconds(), Deviation: l.Deviation.Seconds(),
+		Min: l.Min.Seconds(), Max: l.Max.Seconds(),
+	}
+	if s.Max == 0 && s.Distribution != Uniform {
+		s.Max = maxDelay.Seconds()
+	}
+	return s
+}
+
+// maxSpeed is in tokens a second.
+const maxSpeed = 1e9
+
 func (l Latency) validate() error {
 	var faults []error
-	for name, d := range map[string]time.Duration{"mean": l.Mean, "deviation": l.Deviation, "min": l.Min, "max": l.Max} {
-		if d < 0 || d > maxDelay {
-			faults = append(faults, fmt.Errorf("%s %v: want 0 to %v", name, d, maxDelay))
+	for _, v := range []struct {
+		name  string
+		value time.Duration
+	}{{"mean_ms", l.Mean}, {"deviation_ms", l.Deviation}, {"min_ms", l.Min}, {"max_ms", l.Max}} {
+		if v.value < 0 || v.value > maxDelay {
+			faults = append(faults, at(v.name, fmt.Errorf("%v: want 0 to %v", v.value, maxDelay)))
 		}
 	}
-	switch l.Distribution {
-	case "", Fixed, Normal:
-	case Uniform:
-		if l.Max < l.Min {
-			faults = append(faults, fmt.Errorf("max %v: want at least min, %v", l.Max, l.Min))
-		}
-	case Lognormal:
-		if l.Mean == 0 {
-			faults = append(faults, errors.New("mean 0: a lognormal latency needs more"))
-		}
-	default:
-		faults = append(faults, fmt.Errorf("distribution %q: want fixed, uniform, normal or lognormal", l.Distribution))
+	if len(faults) == 0 {
+		faults = append(faults, l.spread().validateShape())
 	}
-	if l.Max != 0 && l.Max < l.Min && l.Distribution != Uniform {
-		faults = append(faults, fmt.Errorf("max %v: want 0 or at least min, %v", l.Max, l.Min))
+	for _, v := range []struct {
+		name  string
+		value float64
+	}{{"speed", l.Speed}, {"speed_deviation", l.SpeedDeviation}, {"input_speed", l.InputSpeed}} {
+		if v.value != 0 && !(v.value >= 0.001 && v.value <= maxSpeed) {
+			faults = append(faults, at(v.name, fmt.Errorf("%v: want 0 or 0.001 to %v tokens a second", v.value, float64(maxSpeed))))
+		}
+	}
+	if l.SpeedDeviation > 0 && l.Speed == 0 {
+		faults = append(faults, at("speed_deviation", errors.New("wants a speed")))
 	}
 	return errors.Join(faults...)
+}
+
+// draw returns the next time to the first token of an input, and the time that each token takes.
+func (l Latency) draw(rng *rand.Rand, input int) (first, perToken time.Duration) {
+	seconds := l.spread().draw(rng)
+	if l.InputSpeed > 0 {
+		seconds += float64(input) / l.InputSpeed
+	}
+	first = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
+	if l.Speed > 0 {
+		speed := l.Speed // as it is: a lognormal without a spread is off by a rounding error
+		if l.SpeedDeviation > 0 {
+			speed = Spread{Distribution: Lognormal, Mean: l.Speed, Deviation: l.SpeedDeviation, Min: 0.001}.draw(rng)
+		}
+		perToken = time.Duration(float64(time.Second) / speed)
+	}
+	return first, perToken
 }
 
 // stream is the second word of every generator's seed, so that a caller's one number is enough.
 const stream = 0x66616b656c6c6d // "fakellm"
 
-// draw returns the next latency of a validated l.
-func (l Latency) draw(rng *rand.Rand) time.Duration {
-	mean, deviation := l.Mean.Seconds(), l.Deviation.Seconds()
-	var seconds float64
-	switch l.Distribution {
-	case Uniform:
-		return l.Min + time.Duration(rng.Int64N(int64(l.Max-l.Min)+1))
-	case Normal:
-		seconds = mean + deviation*rng.NormFloat64()
-	case Lognormal:
-		// The parameters of the underlying normal that give this mean and deviation.
-		variance := math.Log1p((deviation / mean) * (deviation / mean))
-		seconds = math.Exp(math.Log(mean) - variance/2 + math.Sqrt(variance)*rng.NormFloat64())
-	case Fixed:
-		return l.cut(l.Mean)
-	default: // empty
-		return l.cut(l.Mean)
-	}
-	limit := maxDelay.Seconds()
-	return l.cut(time.Duration(min(max(seconds, 0), limit) * float64(time.Second)))
-}
-
-func (l Latency) cut(d time.Duration) time.Duration {
-	ceiling := l.Max
-	if ceiling == 0 {
-		ceiling = maxDelay
-	}
-	return min(max(d, l.Min), ceiling)
+func newRand(seed uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(seed, stream)) // latencies and throttles are no secrets, and must repeat
 }

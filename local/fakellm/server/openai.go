@@ -5,16 +5,13 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-)
 
-const (
-	operationChat       = "chat"
-	operationEmbeddings = "embeddings"
-	operationModels     = "models"
+	"github.com/llm-queue/llmq/local/fakellm/quota"
 )
 
 // openAIWire speaks OpenAI's API as of version 2020-10-01, the only one there is.
@@ -24,6 +21,8 @@ type openAIWire struct {
 }
 
 func (openAIWire) name() string { return "openai" }
+
+func (openAIWire) charge() quota.Charge { return quota.Estimate }
 
 func (o openAIWire) authenticate(r *http.Request) (identity, *fault) {
 	token, found := bearer(r)
@@ -48,16 +47,22 @@ func (o openAIWire) parse(r *http.Request, body []byte) (ask, *fault) {
 		parse  func([]byte) (ask, *fault)
 	}{
 		"/v1/chat/completions": {http.MethodPost, o.parseChat},
+		"/v1/responses":        {http.MethodPost, o.parseResponses},
 		"/v1/embeddings":       {http.MethodPost, o.parseEmbeddings},
 		"/v1/models":           {http.MethodGet, o.parseModels},
 	}
-	route, found := routes[r.URL.EscapedPath()]
+	path := r.URL.EscapedPath()
+	route, found := routes[path]
+	if id, isModel := strings.CutPrefix(path, "/v1/models/"); isModel && id != "" {
+		route.method, found = http.MethodGet, true
+		route.parse = func([]byte) (ask, *fault) { return o.parseOneModel(id) }
+	}
 	if !found {
 		return ask{}, &fault{
 			status:  http.StatusNotFound,
 			kind:    kindInvalidRequest,
 			code:    noCode,
-			message: fmt.Sprintf("Invalid URL (%s %s)", r.Method, r.URL.EscapedPath()),
+			message: fmt.Sprintf("Invalid URL (%s %s)", r.Method, path),
 		}
 	}
 	if r.Method != route.method {
@@ -65,7 +70,7 @@ func (o openAIWire) parse(r *http.Request, body []byte) (ask, *fault) {
 			status:  http.StatusMethodNotAllowed,
 			kind:    kindInvalidRequest,
 			code:    "method_not_supported",
-			message: fmt.Sprintf("Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", r.Method, r.URL.EscapedPath()),
+			message: fmt.Sprintf("Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", r.Method, path),
 		}
 	}
 	return route.parse(body)
@@ -157,33 +162,24 @@ func describe(raw jsontext.Value) string {
 	}
 }
 
-// parseModels answers the list of models; each of them was made when time began.
-func (o openAIWire) parseModels([]byte) (ask, *fault) {
-	type model struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Created int64  `json:"created"`
-		OwnedBy string `json:"owned_by"`
-	}
-	list := make([]model, 0, len(o.models))
-	for _, id := range o.models {
-		list = append(list, model{ID: id, Object: "model", Created: 1_700_000_000, OwnedBy: "fakellm"})
-	}
-	return ask{operation: operationModels, answer: func(id string, took time.Duration) reply {
-		return openAIReply(http.StatusOK, id, took, struct {
-			Object string  `json:"object"`
-			Data   []model `json:"data"`
-		}{"list", list})
-	}}, nil
-}
-
 // openAIReply makes a response with the headers that every one of OpenAI's has.
 func openAIReply(status int, id string, took time.Duration, body any) reply {
 	re := jsonReply(status, body)
-	re.header.Set("X-Request-Id", "req_"+id)
-	re.header.Set("Openai-Version", "2020-10-01")
-	re.header.Set("Openai-Processing-Ms", strconv.FormatInt(took.Milliseconds(), 10))
+	tellOpenAI(re.header, id, took)
 	return re
+}
+
+func tellOpenAI(h http.Header, id string, took time.Duration) {
+	h.Set("X-Request-Id", "req_"+id)
+	h.Set("Openai-Version", "2020-10-01")
+	h.Set("Openai-Processing-Ms", itoa(int(took.Milliseconds())))
+}
+
+// openAIStream is a reply of server-sent events.
+func openAIStream(id string, took time.Duration, events []event, broken func(fault) []byte) reply {
+	h := http.Header{"Content-Type": {"text/event-stream; charset=utf-8"}, "Cache-Control": {"no-cache"}}
+	tellOpenAI(h, id, took)
+	return reply{status: http.StatusOK, header: h, events: events, broken: broken}
 }
 
 // jsonReply panics if body can't be encoded, which none of ours is.
@@ -193,4 +189,15 @@ func jsonReply(status int, body any) reply {
 		panic(fmt.Sprintf("fakellm: encode %T: %v", body, err))
 	}
 	return reply{status: status, header: http.Header{"Content-Type": {"application/json"}}, body: encoded}
+}
+
+func parseBool(param string, raw jsontext.Value) (bool, *fault) {
+	if absent(raw) {
+		return false, nil
+	}
+	var v bool
+	if json.Unmarshal(raw, &v) != nil {
+		return false, wrongType(param, "a boolean", raw)
+	}
+	return v, nil
 }

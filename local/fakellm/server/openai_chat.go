@@ -14,9 +14,6 @@ import (
 // maxChoices is OpenAI's bound of the field "n".
 const maxChoices = 128
 
-// maxAnswerBytes bounds the text of all choices of one answer; one choice never reaches it.
-const maxAnswerBytes = maxRequestBytes
-
 // chat is a chat completion that was understood.
 type chat struct {
 	model        string
@@ -24,6 +21,8 @@ type chat struct {
 	promptTokens int
 	maxTokens    int // 0: none
 	choices      int
+	stream       bool
+	includeUsage bool // in the stream
 }
 
 func (o openAIWire) parseChat(body []byte) (ask, *fault) {
@@ -34,6 +33,7 @@ func (o openAIWire) parseChat(body []byte) (ask, *fault) {
 		MaxTokens           jsontext.Value `json:"max_tokens"`
 		MaxCompletionTokens jsontext.Value `json:"max_completion_tokens"`
 		Stream              jsontext.Value `json:"stream"`
+		StreamOptions       jsontext.Value `json:"stream_options"`
 	}
 	if f := decode(body, &in); f != nil {
 		return ask{}, f
@@ -52,13 +52,18 @@ func (o openAIWire) parseChat(body []byte) (ask, *fault) {
 	if f := c.parseLimits(in.N, in.MaxTokens, in.MaxCompletionTokens); f != nil {
 		return a, f
 	}
-	if f := refuseStream(in.Stream); f != nil {
+	if f := c.parseStream(in.Stream, in.StreamOptions); f != nil {
 		return a, f
 	}
 	if c.choices*len(c.lastUser) > maxAnswerBytes {
 		return a, invalid("n", "invalid_value", fmt.Sprintf("Invalid 'n': the choices would have more than %d bytes.", maxAnswerBytes))
 	}
-	a.answer = c.answer
+	a.lastUser, a.input, a.maxTokens, a.choices = c.lastUser, c.promptTokens, c.maxTokens, c.choices
+	if a.stream = c.stream; a.stream {
+		a.render = c.renderStream
+	} else {
+		a.render = c.render
+	}
 	return a, nil
 }
 
@@ -87,19 +92,25 @@ func (c *chat) parseLimits(n, maxTokens, maxCompletionTokens jsontext.Value) *fa
 	return nil
 }
 
-// refuseStream says no to a stream the way OpenAI does for a model that has none.
-func refuseStream(raw jsontext.Value) *fault {
-	if absent(raw) {
+func (c *chat) parseStream(stream, options jsontext.Value) *fault {
+	var f *fault
+	if c.stream, f = parseBool("stream", stream); f != nil {
+		return f
+	}
+	if absent(options) {
 		return nil
 	}
-	var stream bool
-	if json.Unmarshal(raw, &stream) != nil {
-		return wrongType("stream", "a boolean", raw)
+	if !c.stream {
+		return invalid("stream_options", noCode, "The 'stream_options' parameter is only allowed when 'stream' is enabled.")
 	}
-	if stream {
-		return invalid("stream", "unsupported_value", "Unsupported value: 'stream' does not support true with this model.")
+	var in struct {
+		IncludeUsage jsontext.Value `json:"include_usage"`
 	}
-	return nil
+	if json.Unmarshal(options, &in) != nil || options[0] != '{' {
+		return wrongType("stream_options", "an object", options)
+	}
+	c.includeUsage, f = parseBool("stream_options.include_usage", in.IncludeUsage)
+	return f
 }
 
 func (c *chat) parseMessages(raw jsontext.Value) *fault {
@@ -179,7 +190,7 @@ func parseContent(param string, raw jsontext.Value) (string, *fault) {
 		if part.Type == "" {
 			return "", missing(fmt.Sprintf("%s[%d].type", param, i))
 		}
-		if part.Type == "text" {
+		if part.Type == "text" || part.Type == "input_text" || part.Type == "output_text" { // of chat, and of Responses
 			all.WriteString(part.Text)
 		}
 	}
@@ -206,11 +217,29 @@ type completionTokensDetails struct {
 	RejectedPredictionTokens int `json:"rejected_prediction_tokens"`
 }
 
+func (c chat) usage(said completion) openAIUsage {
+	output := c.choices * said.output
+	return openAIUsage{PromptTokens: c.promptTokens, CompletionTokens: output, TotalTokens: c.promptTokens + output}
+}
+
+type chatFunction struct {
+	Name      string `json:"name,omitzero"`
+	Arguments string `json:"arguments"`
+}
+
+type chatToolCall struct {
+	Index    *int         `json:"index,omitzero"` // in a stream
+	ID       string       `json:"id,omitzero"`
+	Type     string       `json:"type,omitzero"`
+	Function chatFunction `json:"function"`
+}
+
 type chatMessage struct {
-	Role        string  `json:"role"`
-	Content     string  `json:"content"`
-	Refusal     *string `json:"refusal"`
-	Annotations []any   `json:"annotations"`
+	Role        string         `json:"role"`
+	Content     *string        `json:"content"`
+	ToolCalls   []chatToolCall `json:"tool_calls,omitzero"`
+	Refusal     *string        `json:"refusal"`
+	Annotations []any          `json:"annotations"`
 }
 
 type chatChoice struct {
@@ -231,33 +260,40 @@ type chatCompletion struct {
 	SystemFingerprint string       `json:"system_fingerprint"`
 }
 
-func (c chat) answer(id string, took time.Duration) reply {
-	content, truncated := truncate(echo(c.model, c.lastUser), c.maxTokens)
-	finish := "stop"
-	if truncated {
-		finish = "length"
+const systemFingerprint = "fp_fakellm"
+
+// finishReason is that of chat completions.
+func (said completion) finishReason() string {
+	switch {
+	case len(said.tools) > 0:
+		return "tool_calls"
+	case said.cut:
+		return "length"
+	default:
+		return "stop"
+	}
+}
+
+func (c chat) render(said completion, id string, took time.Duration) reply {
+	message := chatMessage{Role: "assistant", Content: &said.text, Annotations: []any{}}
+	if len(said.tools) > 0 {
+		message.Content = nil
+		for _, t := range said.tools {
+			message.ToolCalls = append(message.ToolCalls, chatToolCall{ID: t.ID, Type: "function", Function: chatFunction{t.Name, t.Arguments}})
+		}
 	}
 	choices := make([]chatChoice, 0, c.choices)
 	for i := range c.choices {
-		choices = append(choices, chatChoice{
-			Index:        i,
-			Message:      chatMessage{Role: "assistant", Content: content, Annotations: []any{}},
-			FinishReason: finish,
-		})
+		choices = append(choices, chatChoice{Index: i, Message: message, FinishReason: said.finishReason()})
 	}
-	completion := c.choices * Tokens(content)
 	return openAIReply(http.StatusOK, id, took, chatCompletion{
-		ID:      "chatcmpl-" + id,
-		Object:  "chat.completion",
-		Created: time.Now().Unix(),
-		Model:   c.model,
-		Choices: choices,
-		Usage: openAIUsage{
-			PromptTokens:     c.promptTokens,
-			CompletionTokens: completion,
-			TotalTokens:      c.promptTokens + completion,
-		},
+		ID:                "chatcmpl-" + id,
+		Object:            "chat.completion",
+		Created:           time.Now().Unix(),
+		Model:             c.model,
+		Choices:           choices,
+		Usage:             c.usage(said),
 		ServiceTier:       "default",
-		SystemFingerprint: "fp_fakellm",
+		SystemFingerprint: systemFingerprint,
 	})
 }

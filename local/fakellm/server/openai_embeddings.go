@@ -39,7 +39,7 @@ func (o openAIWire) parseEmbeddings(body []byte) (ask, *fault) {
 	if f := decode(body, &in); f != nil {
 		return ask{}, f
 	}
-	a := ask{operation: operationEmbeddings}
+	a := ask{operation: operationEmbeddings, silent: true}
 	var e embeddings
 	var f *fault
 	e.model, f = o.parseModel(in.Model)
@@ -63,7 +63,7 @@ func (o openAIWire) parseEmbeddings(body []byte) (ask, *fault) {
 	if e.base64, f = parseEncoding(in.EncodingFormat); f != nil {
 		return a, f
 	}
-	a.answer = e.answer
+	a.input, a.render = e.tokens, e.render
 	return a, nil
 }
 
@@ -156,7 +156,7 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // []float32, or a base64 string
 }
 
-func (e embeddings) answer(id string, took time.Duration) reply {
+func (e embeddings) render(_ completion, id string, took time.Duration) reply {
 	data := make([]embedding, 0, len(e.inputs))
 	for i, input := range e.inputs {
 		direction := vector(e.model, input, e.dimensions)

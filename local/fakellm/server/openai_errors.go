@@ -62,8 +62,19 @@ func openAIErrorsByStatus() map[int]fault {
 	}
 }
 
-// fault fills in what f leaves open, then writes OpenAI's shape: four fields, null where empty.
-func (openAIWire) fault(f fault, id string) reply {
+type openAIError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+}
+
+type openAIErrorBody struct {
+	Error openAIError `json:"error"`
+}
+
+// completeOpenAI fills in what f leaves open.
+func completeOpenAI(f fault) fault {
 	if f.code == "" {
 		f = f.or(openAIErrorsByStatus()[f.status])
 	}
@@ -79,22 +90,25 @@ func (openAIWire) fault(f fault, id string) reply {
 	if f.message == "" {
 		f.message = http.StatusText(f.status)
 	}
-	type body struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    *string `json:"code"`
-	}
-	shaped := body{Message: f.message, Type: f.kind}
+	return f
+}
+
+// shape has null for a param and a code that are empty.
+func (f fault) shape() openAIError {
+	shaped := openAIError{Message: f.message, Type: f.kind}
 	if f.param != "" {
 		shaped.Param = &f.param
 	}
 	if f.code != "" && f.code != noCode {
 		shaped.Code = &f.code
 	}
-	return openAIReply(f.status, id, 0, struct {
-		Error body `json:"error"`
-	}{shaped})
+	return shaped
+}
+
+// fault writes OpenAI's shape of an error: four fields.
+func (openAIWire) fault(f fault, id string) reply {
+	f = completeOpenAI(f)
+	return openAIReply(f.status, id, 0, openAIErrorBody{f.shape()})
 }
 
 // or takes from usual what f leaves open.

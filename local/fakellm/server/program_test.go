@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
@@ -198,12 +199,12 @@ func TestServer_Reset(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Reset()
-		one := server.Gauge{Calls: 1, InFlight: 1, Peak: 1}
+		one := server.Gauge{Calls: 1, Admitted: 1, InFlight: 1, Peak: 1}
 		want := server.Stats{
 			All: one, Models: map[string]server.Gauge{"hang": one}, Regions: map[string]server.Gauge{},
 			Keys: map[string]server.Gauge{server.KeyHash(apiKey): one},
 		}
-		if diff := cmp.Diff(want, s.Stats()); diff != "" {
+		if diff := cmp.Diff(want, s.Stats(), cmpopts.IgnoreFields(server.Stats{}, "Since")); diff != "" {
 			t.Errorf("stats (-want +got):\n%s", diff)
 		}
 		wg.Wait() // released
@@ -240,14 +241,17 @@ func TestPeak_IsExact(t *testing.T) {
 	}
 	s.Release(server.Match{})
 	wg.Wait()
-	gauge := func(calls, peak int) server.Gauge { return server.Gauge{Calls: calls, Peak: peak} }
-	want := server.Stats{
-		All:     gauge(5*n, n),
-		Models:  map[string]server.Gauge{"serial": gauge(4*n, 1), "wide": gauge(n, n)},
-		Regions: map[string]server.Gauge{"us-east-1": gauge(n, n)},
-		Keys:    map[string]server.Gauge{server.KeyHash(apiKey): gauge(4*n, 1), server.KeyHash(accessKey): gauge(n, n)},
+	gauge := func(calls, peak int, bodies int) server.Gauge {
+		tokens := int64(calls)
+		return server.Gauge{Calls: calls, Admitted: calls, Good: calls, Peak: peak, Repeats: calls - bodies, InputTokens: tokens, OutputTokens: 3 * tokens}
 	}
-	if diff := cmp.Diff(want, s.Stats()); diff != "" {
+	want := server.Stats{
+		All:     gauge(5*n, n, 2),
+		Models:  map[string]server.Gauge{"serial": gauge(4*n, 1, 1), "wide": gauge(n, n, 1)},
+		Regions: map[string]server.Gauge{"us-east-1": gauge(n, n, 1)},
+		Keys:    map[string]server.Gauge{server.KeyHash(apiKey): gauge(4*n, 1, 1), server.KeyHash(accessKey): gauge(n, n, 1)},
+	}
+	if diff := cmp.Diff(want, s.Stats(), cmpopts.IgnoreFields(server.Stats{}, "Since")); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
 	if s.Peak("wide") != n || s.Peak("") != n || s.Peak("none") != 0 {

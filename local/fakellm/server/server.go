@@ -1,23 +1,18 @@
 package server
 
 import (
-	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 const (
-	// maxRequestBytes bounds a request body; above it the answer is 413.
-	maxRequestBytes = 32 << 20
-	// defaultLogCalls and defaultCaptureBytes bound the call log when Options don't.
+	// What bounds a request's body and the call log when Options don't.
+	defaultBodyBytes    = 32 << 20
 	defaultLogCalls     = 2000
 	defaultCaptureBytes = 64 << 10
 )
@@ -40,9 +35,12 @@ type Options struct {
 	Hosts []string
 	// LogCalls is how many of the latest calls are kept; 0 means 2,000.
 	LogCalls int
-	// CaptureBytes is how much of each request's body the log keeps; 0 means 64 KiB. All bodies
-	// together keep at most 32 MiB: the oldest calls leave first.
+	// CaptureBytes is how much of each request's body the log keeps; 0 means 64 KiB, and below 0
+	// nothing, so that no prompt is kept. All bodies together keep at most 32 MiB: the oldest
+	// calls leave first.
 	CaptureBytes int
+	// MaxBodyBytes bounds a request's body, above which the answer is 413; 0 means 32 MiB.
+	MaxBodyBytes int64
 	// Logger gets one debug line a call, without keys and bodies. Nil discards it.
 	Logger *slog.Logger
 }
@@ -69,8 +67,8 @@ func New(opts Options) (*Server, error) {
 			faults = append(faults, fmt.Errorf("%s: an empty key would let everybody in", name))
 		}
 	}
-	if opts.LogCalls < 0 || opts.CaptureBytes < 0 {
-		faults = append(faults, errors.New("LogCalls and CaptureBytes: want 0 or more"))
+	if opts.LogCalls < 0 || opts.MaxBodyBytes < 0 {
+		faults = append(faults, errors.New("LogCalls and MaxBodyBytes: want 0 or more"))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("fakellm options: %w", err)
@@ -80,6 +78,9 @@ func New(opts Options) (*Server, error) {
 	}
 	if opts.CaptureBytes == 0 {
 		opts.CaptureBytes = defaultCaptureBytes
+	}
+	if opts.MaxBodyBytes == 0 {
+		opts.MaxBodyBytes = defaultBodyBytes
 	}
 	s := &Server{
 		opts:   opts,
@@ -129,123 +130,3 @@ func (s *Server) wireFor(path string) wire {
 	}
 	return openAIWire{keys: s.keys, models: s.opts.Models}
 }
-
-// wire is one provider's protocol. It has no state.
-type wire interface {
-	name() string
-	// authenticate finds who is calling. A nil fault lets the call in.
-	authenticate(r *http.Request) (identity, *fault)
-	// parse reads a call of the route that r asks for.
-	parse(r *http.Request, body []byte) (ask, *fault)
-	// fault writes an error as the provider does. Where f leaves a field empty, the provider's
-	// own choice for its status or code is filled in.
-	fault(f fault, id string) reply
-}
-
-// identity is who calls, as the log and the counters know it.
-type identity struct {
-	keyHash string // of the bearer token or the access key id
-	region  string // of the SigV4 credential scope; empty for a bearer token
-}
-
-// ask is a call that was understood.
-type ask struct {
-	operation string // "chat", "embeddings", "models", "converse"
-	model     string // empty for "models"
-	// answer makes the normal reply. took is how long the call has waited so far.
-	answer func(id string, took time.Duration) reply
-}
-
-// fault is an error before it has a wire's shape.
-type fault struct {
-	status  int    // 0: the wire's status for code
-	code    string // OpenAI's "code", or the name of Bedrock's exception
-	kind    string // OpenAI's "type"
-	param   string // OpenAI's "param"
-	message string
-	model   string // for messages that name it
-}
-
-// reply is a whole response.
-type reply struct {
-	status int
-	header http.Header
-	body   []byte
-}
-
-func write(w http.ResponseWriter, re reply) {
-	header := w.Header()
-	for name, values := range re.header {
-		header[name] = values
-	}
-	w.WriteHeader(re.status)
-	_, _ = w.Write(re.body) // a client that left needs no answer
-}
-
-// serveCall takes one call of a wire through its life.
-func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, wi wire) {
-	call := &call{id: requestID(), record: Call{At: time.Now(), Wire: wi.name(), Path: r.URL.EscapedPath()}}
-	call.record.Header = visible(r.Header)
-	a, f := s.understand(w, r, wi, &call.record)
-	if f != nil {
-		call.record.Outcome = Refused
-		s.finish(r.Context(), w, call, wi.fault(*f, call.id))
-		return
-	}
-	if a.operation == operationModels { // nothing runs, so nothing is programmed, slow or in flight
-		call.record.Outcome = Replied
-		s.finish(r.Context(), w, call, a.answer(call.id, 0))
-		return
-	}
-	p := s.state.begin(call)
-	call.record.Outcome = s.wait(r.Context(), call, p)
-	switch call.record.Outcome {
-	case Replied:
-		s.finish(r.Context(), w, call, p.reply(wi, a, call))
-	case Refused, Aborted, Reset:
-		s.finish(r.Context(), w, call, reply{})
-		dropConnection(w)
-	}
-}
-
-// understand reads r and says what it asks for; what it finds goes into the record.
-func (s *Server) understand(w http.ResponseWriter, r *http.Request, wi wire, record *Call) (ask, *fault) {
-	who, f := wi.authenticate(r)
-	if f != nil {
-		return ask{}, f
-	}
-	record.KeyHash, record.Region = who.keyHash, who.region
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequestBytes))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return ask{}, &fault{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request is larger than %d bytes.", maxRequestBytes)}
-	} else if err != nil {
-		return ask{}, &fault{status: http.StatusBadRequest, message: "The request body could not be read."}
-	}
-	record.captureBody(body, s.opts.CaptureBytes)
-	a, f := wi.parse(r, body)
-	record.Operation, record.Model = a.operation, a.model
-	return a, f
-}
-
-// finish logs the call and, if there is something to say, says it; in that order (see the
-// package's documentation).
-func (s *Server) finish(ctx context.Context, w http.ResponseWriter, call *call, re reply) {
-	call.record.Status = re.status
-	call.record.Duration = time.Since(call.record.At)
-	record := s.state.end(call)
-	s.logger.LogAttrs(ctx, slog.LevelDebug, "call",
-		slog.Uint64("seq", record.Seq),
-		slog.String("wire", record.Wire),
-		slog.String("operation", record.Operation),
-		slog.String("model", record.Model),
-		slog.String("outcome", string(record.Outcome)),
-		slog.Int("status", record.Status),
-		slog.Duration("took", record.Duration),
-	)
-	if re.status != 0 {
-		write(w, re)
-	}
-}
-
-// requestID makes an id that no other call has; replies carry it in the header of their wire.
-func requestID() string { return strings.ToLower(rand.Text()) }

@@ -99,7 +99,7 @@ func TestNew_RefusesBadOptions(t *testing.T) {
 		"empty API key":    {APIKeys: []string{""}},
 		"empty access key": {AccessKeys: []string{"a", ""}},
 		"negative log":     {LogCalls: -1},
-		"negative capture": {CaptureBytes: -1},
+		"negative body":    {MaxBodyBytes: -1},
 	} {
 		if _, err := server.New(opts); err == nil {
 			t.Errorf("%s: want an error", name)

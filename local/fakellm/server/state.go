@@ -3,62 +3,55 @@ package server
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/llm-queue/llmq/local/fakellm/quota"
 )
-
-// maxNames bounds the models, regions and keys that are counted by name; the rest share one.
-const (
-	maxNames   = 1000
-	otherNames = "(others)"
-)
-
-// Gauge counts the calls of one model, region or key, those that were refused left out.
-type Gauge struct {
-	// Calls have begun, and may have ended.
-	Calls int
-	// InFlight have begun and not ended.
-	InFlight int
-	// Peak is the largest InFlight so far.
-	Peak int
-}
-
-func (g *Gauge) begin() {
-	g.Calls++
-	g.InFlight++
-	g.Peak = max(g.Peak, g.InFlight)
-}
-
-// Stats are counters since the start or the last Reset.
-type Stats struct {
-	All     Gauge
-	Models  map[string]Gauge
-	Regions map[string]Gauge // calls with a region only
-	Keys    map[string]Gauge // by KeyHash
-}
 
 // state is everything that changes. One mutex guards it all; nothing waits while holding it.
 type state struct {
-	mu       sync.Mutex
-	programs []program
-	latency  Latency
-	rng      *rand.Rand
-	hung     map[*call]struct{}
-	log      callLog
-	all      Gauge
-	models   gauges
-	regions  gauges
-	keys     gauges
-	changed  chan struct{} // closed, and made anew, when a call begins or ends
+	mu      sync.Mutex
+	queue   []queued
+	latency Latency // of calls that no rule is for
+	rng     *rand.Rand
+	rules   []*liveRule
+	meters  map[scope]*quota.Meter
+	hung    map[*call]struct{}
+	log     callLog
+	seen    *repeats
+	since   time.Time // of all counters
+	all     Gauge
+	models  gauges
+	regions gauges
+	keys    gauges
+	changed chan struct{} // closed, and made anew, when a call begins or ends
+}
+
+// queued is a reply that waits for its calls.
+type queued struct {
+	match Match
+	reply Reply
+	left  int
+}
+
+// liveRule is a rule with its clock and its chance.
+type liveRule struct {
+	Rule
+	since time.Time
+	rng   *rand.Rand
 }
 
 func newState(logCalls int) *state {
 	return &state{
 		rng:     newRand(0),
+		meters:  map[scope]*quota.Meter{},
 		hung:    map[*call]struct{}{},
 		log:     callLog{limit: logCalls},
+		seen:    newRepeats(),
+		since:   time.Now(),
 		models:  gauges{},
 		regions: gauges{},
 		keys:    gauges{},
@@ -66,56 +59,25 @@ func newState(logCalls int) *state {
 	}
 }
 
-func newRand(seed uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, stream)) // latencies are no secrets, and must repeat
-}
-
-// begin counts the call, and decides what will happen to it.
-func (s *state) begin(c *call) plan {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.gauges = []*Gauge{&s.all, s.models.of(c.record.Model), s.keys.of(c.record.KeyHash)}
-	if c.record.Region != "" {
-		c.gauges = append(c.gauges, s.regions.of(c.record.Region))
-	}
-	for _, g := range c.gauges {
-		g.begin()
-	}
-	p := plan{programmed: s.takeProgram(c.record.Model, c.record.Region)}
-	if p.programmed.Delay > 0 {
-		p.delay = p.programmed.Delay
-	} else {
-		p.delay = s.latency.draw(s.rng)
-	}
-	if p.programmed.Hang {
-		c.release = make(chan struct{})
-		s.hung[c] = struct{}{}
-	}
-	s.wake()
-	return p
-}
-
-// takeProgram takes the first programmed reply that fits. Call it with mu held.
-func (s *state) takeProgram(model, region string) Reply {
-	for i := range s.programs {
-		if !s.programs[i].match.fits(model, region) {
-			continue
-		}
-		r := s.programs[i].reply
-		if s.programs[i].left--; s.programs[i].left == 0 {
-			s.programs = slices.Delete(s.programs, i, i+1)
-		}
-		return r
-	}
-	return Reply{}
-}
-
 // end logs the call, with its number, and takes it out of what is in flight if it ever was.
-func (s *state) end(c *call) Call {
+func (s *state) end(c *call, now time.Time) Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if c.meter != nil {
+		limits := c.limits
+		if r := s.ruleFor(c.record.Model, c.who); r != nil && r.scope(c.record.Model, c.who) == c.scope {
+			phase, _, factor := r.at(now.Sub(r.since))
+			limits = phase.limits(factor, c.limits.Charge)
+		}
+		used := quota.Used{Input: c.record.InputTokens, Output: c.record.OutputTokens}
+		c.record.ChargedTokens = int64(c.meter.End(now, limits, c.grant, used))
+		c.meter = nil
+	}
 	for _, g := range c.gauges {
-		g.InFlight--
+		if c.admitted {
+			g.InFlight--
+		}
+		g.end(c.record)
 	}
 	c.gauges = nil
 	delete(s.hung, c)
@@ -130,13 +92,13 @@ func (s *state) wake() {
 	s.changed = make(chan struct{})
 }
 
-func (s *state) program(added []program) error {
+func (s *state) enqueue(added []queued) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.programs)+len(added) > maxPrograms {
-		return fmt.Errorf("program %d replies: at most %d may wait, and %d do", len(added), maxPrograms, len(s.programs))
+	if len(s.queue)+len(added) > maxQueued {
+		return fmt.Errorf("queue %d replies: at most %d may wait, and %d do", len(added), maxQueued, len(s.queue))
 	}
-	s.programs = append(s.programs, added...)
+	s.queue = append(s.queue, added...)
 	return nil
 }
 
@@ -146,12 +108,26 @@ func (s *state) setLatency(l Latency) {
 	s.latency, s.rng = l, newRand(l.Seed)
 }
 
+// load replaces what is programmed. Meters live on, for calls in flight still count.
+func (s *state) load(rules []Rule, queue []queued, keepQueue bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rules = make([]*liveRule, 0, len(rules))
+	for _, r := range rules {
+		s.rules = append(s.rules, &liveRule{Rule: r, since: now, rng: newRand(r.Seed)})
+	}
+	if !keepQueue {
+		s.queue = queue
+	}
+}
+
 func (s *state) release(m Match) int {
+	m = m.hashed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	released := 0
 	for c := range s.hung {
-		if m.fits(c.record.Model, c.record.Region) {
+		if m.fits(c.record.Model, c.who) {
 			close(c.release)
 			delete(s.hung, c)
 			released++
@@ -160,57 +136,50 @@ func (s *state) release(m Match) int {
 	return released
 }
 
-func (s *state) reset() {
-	s.release(Match{})
+// resetCounters forgets the log, the counters and what was seen.
+func (s *state) resetCounters(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.programs = nil
-	s.latency, s.rng = Latency{}, newRand(0)
 	s.log = callLog{limit: s.log.limit, seq: s.log.seq}
+	s.seen = newRepeats()
+	s.since = now
 	s.all = s.all.afresh()
 	for _, g := range []gauges{s.models, s.regions, s.keys} {
 		g.reset()
 	}
 }
 
-// afresh forgets what has ended.
-func (g Gauge) afresh() Gauge {
-	return Gauge{Calls: g.InFlight, InFlight: g.InFlight, Peak: g.InFlight}
-}
-
-// gauges are counted by name.
-type gauges map[string]*Gauge
-
-// of finds the gauge of a name.
-func (g gauges) of(name string) *Gauge {
-	if found := g[name]; found != nil {
-		return found
-	}
-	if len(g) >= maxNames {
-		name = otherNames
-	}
-	if g[name] == nil {
-		g[name] = &Gauge{}
-	}
-	return g[name]
-}
-
-// reset keeps the gauges that calls in flight hold on to.
-func (g gauges) reset() {
-	for name, gauge := range g {
-		*gauge = gauge.afresh()
-		if gauge.InFlight == 0 {
-			delete(g, name)
+// resetProgram forgets all that was programmed, and what quotas had counted of calls that ended.
+func (s *state) resetProgram() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue, s.rules = nil, nil
+	s.latency, s.rng = Latency{}, newRand(0)
+	for scope, m := range s.meters {
+		if m.InFlight() == 0 {
+			delete(s.meters, scope)
 		}
 	}
 }
 
-func (g gauges) copy() map[string]Gauge {
-	copied := make(map[string]Gauge, len(g))
-	for name, gauge := range maps.All(g) {
-		copied[name] = *gauge
+// gauge must be called with mu held.
+func (s *state) gauge(model string) Gauge {
+	if model == "" {
+		return s.all
 	}
-	return copied
+	if g := s.models[model]; g != nil {
+		return *g
+	}
+	return Gauge{}
+}
+
+// Stats are counters since the start or the last Reset.
+type Stats struct {
+	Since   time.Time
+	All     Gauge
+	Models  map[string]Gauge
+	Regions map[string]Gauge // calls with a region only
+	Keys    map[string]Gauge // by KeyHash
 }
 
 // Stats counts what has happened so far.
@@ -218,6 +187,7 @@ func (s *Server) Stats() Stats {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	return Stats{
+		Since:   s.state.since,
 		All:     s.state.all,
 		Models:  s.state.models.copy(),
 		Regions: s.state.regions.copy(),
@@ -236,17 +206,6 @@ func (s *Server) gauge(model string) Gauge {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	return s.state.gauge(model)
-}
-
-// gauge must be called with mu held.
-func (s *state) gauge(model string) Gauge {
-	if model == "" {
-		return s.all
-	}
-	if g := s.models[model]; g != nil {
-		return *g
-	}
-	return Gauge{}
 }
 
 // AwaitInFlight waits until at least n calls of a model ("" means all) are in flight, or until
@@ -271,5 +230,5 @@ func (s *Server) AwaitInFlight(ctx context.Context, model string, n int) error {
 func (s *Server) Calls() []Call {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
-	return s.state.log.all()
+	return slices.Clone(s.state.log.calls)
 }

@@ -1,0 +1,140 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// ParseProgram reads a program from YAML or JSON, in the form that the admin API's documentation
+// shows. It takes nothing that it does not know, and its errors name the line and the column:
+// "line 7:5: rules[0].phases[1].rpm.quotta: there is no such field".
+func ParseProgram(data []byte) (Program, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var root yaml.Node
+	if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+		return Program{}, errors.New("the program is empty: it has no rules and no queue")
+	} else if err != nil {
+		return Program{}, fmt.Errorf("read the program: %w", err)
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return Program{}, errors.New("read the program: there is more than one document")
+	}
+	var tree any
+	if err := root.Decode(&tree); err != nil {
+		return Program{}, fmt.Errorf("read the program: %w", err)
+	}
+	if err := plain(tree); err != nil {
+		return Program{}, locate(&root, err)
+	}
+	encoded, err := json.Marshal(tree)
+	if err != nil {
+		return Program{}, fmt.Errorf("read the program: %w", err)
+	}
+	var in programJSON
+	if err := decodeStrict(encoded, &in); err != nil {
+		return Program{}, locate(&root, err)
+	}
+	p, err := in.program()
+	if err != nil {
+		return Program{}, locate(&root, err)
+	}
+	return p, nil
+}
+
+// plain refuses what YAML has and JSON has not.
+func plain(tree any) error {
+	switch v := tree.(type) {
+	case map[any]any:
+		return placed{"", errors.New("want names of fields that are texts")}
+	case map[string]any:
+		for name, each := range v {
+			if err := plain(each); err != nil {
+				return at(name, err)
+			}
+		}
+	case []any:
+		for i, each := range v {
+			if err := plain(each); err != nil {
+				return at(itoa(i), err)
+			}
+		}
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return placed{"", fmt.Errorf("%v: want a finite number", v)}
+		}
+	}
+	return nil
+}
+
+// locate puts the lines and columns of a document in front of the errors that are placed in it.
+func locate(root *yaml.Node, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made, not what it wraps
+		located := make([]error, 0, len(joined.Unwrap()))
+		for _, each := range joined.Unwrap() {
+			located = append(located, locate(root, each))
+		}
+		return errors.Join(located...)
+	}
+	p, ok := errors.AsType[placed](err)
+	if !ok {
+		return err
+	}
+	n := find(root, p.place)
+	return fmt.Errorf("line %d:%d: %w", n.Line, n.Column, p)
+}
+
+// find follows a place as far as the document goes.
+func find(n *yaml.Node, place string) *yaml.Node {
+	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
+		n = n.Content[0]
+	}
+	for part := range strings.SplitSeq(place, "/") {
+		for n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		next := child(n, part)
+		if next == nil {
+			break
+		}
+		n = next
+	}
+	return n
+}
+
+func child(n *yaml.Node, name string) *yaml.Node {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+	case yaml.MappingNode:
+		var merged *yaml.Node
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			switch key := n.Content[i]; {
+			case key.Value == name:
+				if value := n.Content[i+1]; value.Kind != yaml.ScalarNode {
+					return value
+				}
+				return key // what is wrong may be the name as well as the value
+			case key.Tag == "!!merge":
+				merged = n.Content[i+1]
+			}
+		}
+		for merged != nil && merged.Kind == yaml.AliasNode {
+			merged = merged.Alias
+		}
+		if merged != nil {
+			return child(merged, name)
+		}
+	case yaml.DocumentNode, yaml.ScalarNode, yaml.AliasNode:
+	}
+	return nil
+}
