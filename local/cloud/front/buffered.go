@@ -23,7 +23,7 @@ type bufferedReply struct {
 }
 
 // buffered runs the function and answers with its reply.
-func (f *front) buffered(w http.ResponseWriter, r *http.Request, id string, event []byte, functions invoker) {
+func (f *Front) buffered(w http.ResponseWriter, r *http.Request, id string, event []byte, functions invoker) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), f.opts.Timeout) // as in stream
 	defer cancel()
 	result, err := functions.Invoke(ctx, f.opts.Function, event, lambda.InvokeOptions{})
@@ -32,7 +32,7 @@ func (f *front) buffered(w http.ResponseWriter, r *http.Request, id string, even
 		return
 	}
 	if result.FunctionError != "" {
-		f.fail(w, id, badReply, fmt.Errorf("function failed: %s", result.ErrorType))
+		f.fail(w, id, functionFailed, fmt.Errorf("function failed: %s", result.ErrorType))
 		return
 	}
 	status, reply, body, err := parseReply(result.Payload)

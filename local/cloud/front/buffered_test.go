@@ -51,7 +51,7 @@ func TestBuffered_Failures(t *testing.T) {
 		status int
 	}{
 		{"function error", lambda.Result{FunctionError: "Unhandled", Payload: []byte(`{"statusCode":200}`)}, nil, 502},
-		{"throttled", lambda.Result{}, &lambda.Error{Code: lambda.CodeThrottled}, 429},
+		{"no room for the function", lambda.Result{}, &lambda.Error{Code: lambda.CodeThrottled}, 500},
 		{"timed out", lambda.Result{}, context.DeadlineExceeded, 504},
 	}
 	for _, tt := range tests {

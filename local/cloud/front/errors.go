@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -13,7 +12,7 @@ import (
 // GatewayError is an answer of the gateway itself, before or instead of the function's.
 type GatewayError struct {
 	Type      string // AWS's name of the gateway response, such as INTEGRATION_TIMEOUT
-	Status    int
+	Status    int    // that of an API which sets up no gateway responses
 	Message   string // AWS's text
 	RequestID string
 }
@@ -22,79 +21,97 @@ type GatewayError struct {
 type kind int
 
 const (
-	badRequest      kind = iota // the body did not arrive
+	badRequest      kind = iota // the body did not arrive, or the query can't be read
 	forbidden                   // not meant for us
+	headerTooLarge              // over the gateway's 10,240 bytes
 	requestTooLarge             // over the gateway's 10 MB
 	eventTooLarge               // within those, but the event is over Lambda's 6 MB
-	throttled                   // the function has no room
-	serverError                 // there is no such function
-	badReply                    // the function failed, or its reply is not of the kind the integration takes
+	noRoom                      // the function's concurrency is used up
+	noFunction                  // there is none that may be called
+	functionFailed              // it returned an error, exited or timed out
+	badReply                    // its reply is not of the kind the integration takes
 	timeout                     // no reply in time
+	throttled                   // by the gateway itself; a fault, as this one has no rate
 )
 
-// response returns AWS's gateway response for a case.
+// response returns AWS's gateway response for a case. What nobody documents was taken from people's access logs:
+//
+//   - a function that failed is INTEGRATION_FAILURE ("Lambda Customer Function Error", DataBiosphere/azul#6624) with 502,
+//     though the type's documented status is 504, which holds where an API sets the response up without one;
+//   - a function without room is INTEGRATION_FAILURE too, with 500 and never 429 (re:Post, "Inconsistencies in response
+//     codes depending on whether API Gateway response settings are configured", shows the type by changing its response);
+//   - a reply of the wrong form is 502, "configuration error" in the execution log. No source tells the type, so it is
+//     one that falls to DEFAULT_5XX here. Unseen as well: the answer to too large a header, which is told by its status.
 func (k kind) response(requestID string) GatewayError {
 	e := func(status int, name, message string) GatewayError {
 		return GatewayError{Type: name, Status: status, Message: message, RequestID: requestID}
 	}
+	const internal = "Internal server error"
 	switch k {
 	case badRequest:
-		return e(http.StatusBadRequest, "BAD_REQUEST_BODY", "Bad Request")
+		return e(http.StatusBadRequest, typeDefault4xx, "Bad Request")
 	case forbidden:
-		return e(http.StatusForbidden, "ACCESS_DENIED", "Forbidden")
+		return e(http.StatusForbidden, typeAccessDenied, "Forbidden")
+	case headerTooLarge:
+		return e(http.StatusRequestHeaderFieldsTooLarge, typeDefault4xx, "Request Header Fields Too Large")
 	case requestTooLarge:
-		return e(http.StatusRequestEntityTooLarge, "REQUEST_TOO_LARGE", "HTTP content length exceeded "+strconv.Itoa(maxBody)+" bytes.")
+		return e(http.StatusRequestEntityTooLarge, typeTooLarge, "HTTP content length exceeded "+strconv.Itoa(maxBody)+" bytes.")
 	case eventTooLarge:
-		return e(http.StatusRequestEntityTooLarge, "REQUEST_TOO_LARGE", "Request Too Long")
+		return e(http.StatusRequestEntityTooLarge, typeTooLarge, "Request Too Long")
 	case throttled:
-		return e(http.StatusTooManyRequests, "THROTTLED", "Too Many Requests")
-	case serverError:
-		return e(http.StatusInternalServerError, "API_CONFIGURATION_ERROR", "Internal server error")
+		return e(http.StatusTooManyRequests, typeThrottled, "Too Many Requests")
+	case noRoom:
+		return e(http.StatusInternalServerError, typeFailure, internal)
+	case noFunction:
+		return e(http.StatusInternalServerError, typeConfiguration, internal)
+	case functionFailed:
+		return e(http.StatusBadGateway, typeFailure, internal)
 	case timeout:
-		return e(http.StatusGatewayTimeout, "INTEGRATION_TIMEOUT", "Endpoint request timed out")
+		return e(http.StatusGatewayTimeout, typeTimeout, "Endpoint request timed out")
 	case badReply:
 	}
-	return e(http.StatusBadGateway, "INTEGRATION_FAILURE", "Internal server error")
-}
-
-// awsForm is what API Gateway answers when a gateway response has no template of its own.
-func awsForm(e GatewayError) (contentType string, body []byte) {
-	body, err := json.Marshal(struct {
-		Message string `json:"message"`
-	}{e.Message})
-	if err != nil {
-		panic(err) // a string always marshals
-	}
-	return "application/json", body
+	return e(http.StatusBadGateway, typeDefault5xx, internal)
 }
 
 // fail answers for the gateway. The cause is for the log.
-func (f *front) fail(w http.ResponseWriter, requestID string, k kind, cause error) {
+func (f *Front) fail(w http.ResponseWriter, requestID string, k kind, cause error) {
 	e := k.response(requestID)
 	if cause != nil {
 		f.opts.Logger.Warn("gateway response", "type", e.Type, "request_id", requestID, "err", cause)
 	}
-	contentType, body := f.opts.Respond(e)
+	set := f.opts.configured(e)
+	if set.Status != 0 {
+		e.Status = set.Status
+	}
+	contentType, body := "application/json", []byte(set.Body)
+	switch {
+	case f.opts.Respond != nil:
+		contentType, body = f.opts.Respond(e)
+	case set.Body == "":
+		body = []byte(mustJSON(map[string]string{"message": e.Message}))
+	}
 	h := w.Header()
+	for name, value := range set.Header {
+		h.Set(name, value)
+	}
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // a client that has left needs no answer
 }
 
-// classify says which answer a failed invocation gets. A function that failed is a 502 whatever its error was: its text is
-// for the log and not for callers.
+// classify says which answer a failed invocation gets. Its error's text is for the log and not for callers.
 func classify(err error) kind {
 	switch {
 	case errors.Is(err, lambda.CodeThrottled):
-		return throttled
+		return noRoom
 	case errors.Is(err, lambda.CodeTooLarge):
 		return eventTooLarge
 	case errors.Is(err, context.DeadlineExceeded):
 		return timeout
 	case errors.Is(err, lambda.CodeNotFound), errors.Is(err, lambda.CodeClosed):
-		return serverError
+		return noFunction
 	default:
-		return badReply
+		return functionFailed
 	}
 }

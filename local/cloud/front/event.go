@@ -66,7 +66,11 @@ type identity struct {
 	User                          *string `json:"user"`
 }
 
-const resource = "/{proxy+}"
+// The two resources of the API: everything, and the root, which that does not hold.
+const (
+	resource = "/{proxy+}"
+	root     = "/"
+)
 
 // event renders a request.
 //
@@ -78,7 +82,7 @@ const resource = "/{proxy+}"
 // Two things differ. Header names arrive in Go's canonical form, while a REST API keeps the client's case, so functions
 // must compare them without case anyway. And a body that is no valid UTF-8 is base64: on AWS that depends on
 // binaryMediaTypes, and without those the gateway would damage it.
-func (f *front) event(r *http.Request, id string, body []byte, now time.Time) ([]byte, error) {
+func (f *Front) event(r *http.Request, id string, body []byte, now time.Time) ([]byte, error) {
 	path := rawPath(r)
 	domain, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -98,6 +102,10 @@ func (f *front) event(r *http.Request, id string, body []byte, now time.Time) ([
 			DomainName: domain, DomainPrefix: prefix, DeploymentID: "local", RequestID: id, APIID: f.opts.APIID,
 			Identity: identity{SourceIP: sourceIP(r), UserAgent: r.UserAgent()},
 		},
+	}
+	if path == root {
+		e.Resource, e.PathParameters = root, nil
+		e.RequestContext.ResourceID, e.RequestContext.ResourcePath = "root", root
 	}
 	e.Headers, e.MultiValueHeaders = headers(r, now)
 	e.Query, e.MultiValueQuery = query(r.URL.RawQuery)
@@ -140,10 +148,7 @@ func query(raw string) (map[string]string, map[string][]string) {
 		return nil, nil
 	}
 	last, all := map[string]string{}, map[string][]string{}
-	for pair := range strings.SplitSeq(raw, "&") {
-		if pair == "" {
-			continue
-		}
+	for pair := range strings.FieldsFuncSeq(raw, func(r rune) bool { return r == '&' || r == ';' }) { // a REST API splits at both
 		name, value, _ := strings.Cut(pair, "=")
 		name, value = decodedQuery(name), decodedQuery(value)
 		last[name] = value
@@ -167,6 +172,7 @@ func headers(r *http.Request, now time.Time) (map[string]string, map[string][]st
 		h = http.Header{}
 	}
 	dropHop(h)
+	h.Del("Content-Length") // the gateway keeps it to itself
 	h.Set("Host", r.Host)
 	scheme, port := "http", "80"
 	if r.TLS != nil {

@@ -34,7 +34,7 @@ func TestEvent_Goldens(t *testing.T) {
 		{"converse", "POST", "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.x/converse", "\xff\x00binary", nil},
 		{"get", "GET", "/v1/jobs/a%20b?wait=5&tag=x&tag=y%2Bz+w&empty&bad=%zz", "", http.Header{"X-Forwarded-For": {"203.0.113.9"}}},
 	}
-	f := &front{opts: options()}
+	f := &Front{opts: options()}
 	for _, tt := range tests {
 		r := httptest.NewRequest(tt.method, tt.target, strings.NewReader(tt.body))
 		r.Host, r.RemoteAddr, r.Header = "127.0.0.1:8080", "127.0.0.1:50000", tt.header
@@ -95,7 +95,7 @@ func TestEvent_Body(t *testing.T) {
 
 func TestQuery_LastAndAllValues(t *testing.T) {
 	t.Parallel()
-	last, all := query("a=1&a=2&b=x%20y+z&&c&%64=%zz")
+	last, all := query("a=1&a=2&b=x%20y+z&&c;%64=%zz")
 	if diff := cmp.Diff(map[string]string{"a": "2", "b": "x y z", "c": "", "d": "%zz"}, last); diff != "" {
 		t.Error(diff)
 	}
@@ -104,5 +104,27 @@ func TestQuery_LastAndAllValues(t *testing.T) {
 	}
 	if last, all := query(""); last != nil || all != nil {
 		t.Errorf("no query: %v %v, want null", last, all)
+	}
+}
+
+// The root is a resource of its own, as {proxy+} does not hold it.
+func TestEvent_Root(t *testing.T) {
+	t.Parallel()
+	e := eventOf(t, "GET", "/", nil, nil)
+	if e.Resource != "/" || e.Path != "/" || e.PathParameters != nil || e.RequestContext.ResourcePath != "/" || e.RequestContext.Path != "/local/" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+func TestEvent_HeadersOfTheConnectionStayBehind(t *testing.T) {
+	t.Parallel()
+	e := eventOf(t, "POST", "/x", strings.NewReader("{}"), func(r *http.Request) { r.Header["X-Many"] = []string{"1", "2"} })
+	for _, name := range []string{"Content-Length", "Connection", "Transfer-Encoding"} {
+		if _, ok := e.MultiValueHeaders[name]; ok {
+			t.Errorf("%s is in the event", name)
+		}
+	}
+	if diff := cmp.Diff([]string{"1", "2"}, e.MultiValueHeaders["X-Many"]); diff != "" || e.Headers["X-Many"] != "2" {
+		t.Errorf("X-Many: %s, %q", diff, e.Headers["X-Many"])
 	}
 }

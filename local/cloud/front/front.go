@@ -5,8 +5,9 @@
 // eight NUL bytes and a body that passes chunk by chunk. NewBuffered serves the older kind: a JSON object with the body as
 // a string. A function must be of the kind its integration is; the wrong one is a 502 here as on AWS.
 //
-// What the function must not see never reaches it: a body over 10 MB, a Host that isn't ours, a request with an Origin.
-// What fails on the way is answered by a gateway response (errors.go), in AWS's own form unless Options.Respond says else.
+// What the function must not see never reaches it: a body over 10 MB, a header over 10,240 bytes, a Host that isn't ours, a
+// request with an Origin. What fails on the way is answered by a gateway response (errors.go), as Options.Responses sets it
+// up. Front.Inject makes more fail.
 //
 // A client that leaves does not stop the function: AWS does not tell it, so neither does this front.
 //
@@ -20,6 +21,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud/lambda"
@@ -51,28 +54,44 @@ type Options struct {
 	// for that name at any port, as behind a container's port mapping.
 	Hosts []string
 
-	// Timeout bounds the wait for the reply, and a streamed reply as a whole: 50ms to 15min for a stream. A buffered
-	// integration on AWS has at most 29s without a quota request. Then the answer is 504, or a stream is cut.
+	// Timeout bounds the wait for the reply, and a streamed reply as a whole: 50ms to 15min. Then the answer is 504, or a
+	// stream is cut. A buffered integration gets at most 29s of it, which is AWS's limit without a quota request.
 	Timeout time.Duration
 
-	// IdleTimeout cuts a stream in which nothing comes for so long.
+	// IdleTimeout cuts a stream in which nothing comes for so long: 5min, or 30s for an edge-optimised API.
 	IdleTimeout time.Duration
 
-	// Respond gives the gateway's own answers another form; nil is AWS's. It must not change the status.
+	// MaxBody bounds a request's body, and MaxHeader its line and the values of its header together; both in bytes, and
+	// neither can be raised on AWS.
+	MaxBody   int64
+	MaxHeader int
+
+	// Responses are the API's gateway responses by type, such as INTEGRATION_FAILURE; DEFAULT_4XX and DEFAULT_5XX stand
+	// for types that are missing. Nil is an API that sets up none.
+	Responses map[string]Response
+
+	// Respond gives the body of the gateway's own answers another form than Responses; nil leaves it. The status in the
+	// error is the one that goes out.
 	Respond func(GatewayError) (contentType string, body []byte)
 
 	Logger *slog.Logger // never given headers, bodies or paths; nil discards
 }
 
-// DefaultOptions returns AWS's limits for a Regional API in STREAM mode, and made-up ids.
+// DefaultOptions returns AWS's limits for a Regional API in STREAM mode, the gateway responses of the deployed door, and
+// made-up ids.
 func DefaultOptions() Options {
-	return Options{Stage: "local", AccountID: "000000000000", APIID: "local", Timeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute}
+	return Options{
+		Stage: "local", AccountID: "000000000000", APIID: "local", Timeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
+		MaxBody: maxBody, MaxHeader: maxHeader, Responses: Deployed(),
+	}
 }
 
-// Limits of the gateway, in bytes.
+// Limits of the gateway.
 const (
-	maxBody    = 10 << 20 // of a request
-	maxPrelude = 16 << 10 // of a streamed reply, delimiter included
+	maxBody     = 10 << 20         // bytes of a request
+	maxHeader   = 10_240           // bytes of a request's line and header values
+	maxPrelude  = 16 << 10         // bytes of a streamed reply, delimiter included
+	maxBuffered = 29 * time.Second // wait for a buffered reply
 )
 
 func (o *Options) check() error {
@@ -86,24 +105,24 @@ func (o *Options) check() error {
 	if o.IdleTimeout <= 0 {
 		faults = append(faults, fmt.Errorf("idle timeout %v is not positive", o.IdleTimeout))
 	}
+	if o.MaxBody <= 0 || o.MaxBody > maxBody || o.MaxHeader <= 0 || o.MaxHeader > maxHeader {
+		faults = append(faults, fmt.Errorf("body of %d and header of %d bytes are not within 1 and %d, and 1 and %d", o.MaxBody, o.MaxHeader, maxBody, maxHeader))
+	}
 	if err := errors.Join(faults...); err != nil {
 		return fmt.Errorf("front: %w", err)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Respond == nil {
-		o.Respond = awsForm
-	}
 	return nil
 }
 
 // New returns a handler for a STREAM integration.
-func New(opts Options, functions streamer) (http.Handler, error) {
+func New(opts Options, functions streamer) (*Front, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	f := &front{opts: opts}
+	f := &Front{opts: opts}
 	f.integrate = func(w http.ResponseWriter, r *http.Request, id string, event []byte) {
 		f.stream(w, r, id, event, functions)
 	}
@@ -111,36 +130,46 @@ func New(opts Options, functions streamer) (http.Handler, error) {
 }
 
 // NewBuffered returns a handler for an integration that buffers.
-func NewBuffered(opts Options, functions invoker) (http.Handler, error) {
+func NewBuffered(opts Options, functions invoker) (*Front, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
-	f := &front{opts: opts}
+	opts.Timeout = min(opts.Timeout, maxBuffered)
+	f := &Front{opts: opts}
 	f.integrate = func(w http.ResponseWriter, r *http.Request, id string, event []byte) {
 		f.buffered(w, r, id, event, functions)
 	}
 	return f, nil
 }
 
-// front is what both kinds share: all that comes before the function.
-type front struct {
+// Front is an API before a function, an http.Handler.
+type Front struct {
 	opts      Options
 	integrate func(w http.ResponseWriter, r *http.Request, requestID string, event []byte)
+
+	mu     sync.Mutex // guards faults
+	faults []*Fault
 }
 
 // ServeHTTP answers one request.
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := newRequestID()
 	w.Header().Set("X-Amzn-Requestid", id)
-	if !f.ours(r) {
+	switch {
+	case !f.ours(r):
 		f.fail(w, id, forbidden, nil)
 		return
-	}
-	if r.ContentLength > maxBody {
+	case headerSize(r) > f.opts.MaxHeader:
+		f.fail(w, id, headerTooLarge, nil)
+		return
+	case strings.ContainsAny(r.URL.RawQuery, "|{}"):
+		f.fail(w, id, badRequest, nil) // they must be encoded
+		return
+	case r.ContentLength > f.opts.MaxBody:
 		f.fail(w, id, requestTooLarge, nil)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, f.opts.MaxBody))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
@@ -152,8 +181,21 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	event, err := f.event(r, id, body, time.Now())
 	if err != nil {
-		f.fail(w, id, serverError, err)
+		f.fail(w, id, noFunction, err)
 		return
 	}
-	f.integrate(w, r, id, event)
+	if w = f.struck(w, r, id); w != nil {
+		f.integrate(w, r, id, event)
+	}
+}
+
+// headerSize is what the gateway's limit counts: the request line and the values of the header.
+func headerSize(r *http.Request) int {
+	size := len(r.Method) + len(r.RequestURI) + len(r.Proto) + len("  \r\n") + len(r.Host)
+	for _, values := range r.Header {
+		for _, v := range values {
+			size += len(v)
+		}
+	}
+	return size
 }

@@ -111,12 +111,20 @@ func TestFront_GatewayResponses(t *testing.T) {
 		status    int
 		message   string
 	}{
-		{"throttled", fails(&lambda.Error{Code: lambda.CodeThrottled}), 429, "Too Many Requests"},
+		{"no room for the function", fails(&lambda.Error{Code: lambda.CodeThrottled}), 500, "Internal server error"},
 		{"event over 6 MB", fails(&lambda.Error{Code: lambda.CodeTooLarge}), 413, "Request Too Long"},
 		{"no such function", fails(&lambda.Error{Code: lambda.CodeNotFound}), 500, "Internal server error"},
 		{"function failed", fails(&lambda.FunctionError{Type: "Runtime.ExitError", Payload: []byte(`"secret"`)}), 502, "Internal server error"},
 		{"function timed out", fails(&lambda.FunctionError{Type: "Sandbox.Timedout"}), 502, "Internal server error"},
 		{"integration timed out", fails(fmt.Errorf("wait: %w", context.DeadlineExceeded)), 504, "Endpoint request timed out"},
+		{"function failed within the prelude", func(context.Context, []byte) (*lambda.Stream, error) {
+			r, w := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(w, `{"statusCode"`)
+				_ = w.CloseWithError(&lambda.FunctionError{Type: "E"})
+			}()
+			return &lambda.Stream{ReadCloser: r, ContentType: integrationResponse}, nil
+		}, 502, "Internal server error"},
 		{"no prelude", replies(`{"statusCode":200}`), 502, "Internal server error"},
 		{"prelude is no JSON", replies(`hello` + nuls), 502, "Internal server error"},
 		{"prelude without status", replies(`{}` + nuls), 502, "Internal server error"},
@@ -151,7 +159,7 @@ func TestFront_RespondChangesTheForm(t *testing.T) {
 		}
 	})
 	resp, text := do(t, srv, "POST", "/x", nil, nil)
-	if want := "THROTTLED 429 " + resp.Header.Get("X-Amzn-Requestid"); text != want || resp.Header.Get("Content-Type") != "application/problem+json" {
+	if want := "INTEGRATION_FAILURE 500 " + resp.Header.Get("X-Amzn-Requestid"); text != want || resp.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("got %q, want %q", text, want)
 	}
 }
@@ -302,6 +310,10 @@ func TestNew_RefusesBadOptions(t *testing.T) {
 		"no timeout":   func(o *Options) { o.Timeout = 0 },
 		"long timeout": func(o *Options) { o.Timeout = 16 * time.Minute },
 		"no idle":      func(o *Options) { o.IdleTimeout = 0 },
+		"no body":      func(o *Options) { o.MaxBody = 0 },
+		"large body":   func(o *Options) { o.MaxBody = maxBody + 1 },
+		"no header":    func(o *Options) { o.MaxHeader = 0 },
+		"large header": func(o *Options) { o.MaxHeader = maxHeader + 1 },
 	} {
 		o := options()
 		edit(&o)

@@ -9,7 +9,7 @@ import (
 // ours says whether a request was meant for this server. A web page must not be able to use it: neither by a request of
 // its own, which carries an Origin, nor by a name that its owner has pointed at 127.0.0.1 (DNS rebinding), which shows in
 // Host. An empty Host is refused, too.
-func (f *front) ours(r *http.Request) bool {
+func (f *Front) ours(r *http.Request) bool {
 	if _, cross := r.Header["Origin"]; cross {
 		return false
 	}

@@ -58,6 +58,7 @@ func (f fakeInvoker) Invoke(ctx context.Context, _ string, payload []byte, _ lam
 func options() Options {
 	o := DefaultOptions()
 	o.Function = "door"
+	o.Responses = nil // AWS's own
 	return o
 }
 
@@ -99,6 +100,16 @@ func serveBuffered(t *testing.T, functions invoker) *httptest.Server {
 		t.Fatal(err)
 	}
 	return start(t, h)
+}
+
+// serveFront is serve with the front, so that faults can be injected.
+func serveFront(t *testing.T, functions streamer) (*Front, *httptest.Server) {
+	t.Helper()
+	f, err := New(options(), functions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, start(t, f)
 }
 
 func start(t *testing.T, h http.Handler) *httptest.Server {

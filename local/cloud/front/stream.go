@@ -15,7 +15,7 @@ import (
 const chunk = 32 << 10
 
 // stream runs the function and passes its reply on as it comes.
-func (f *front) stream(w http.ResponseWriter, r *http.Request, id string, event []byte, functions streamer) {
+func (f *Front) stream(w http.ResponseWriter, r *http.Request, id string, event []byte, functions streamer) {
 	// Not r's context: the client's leaving must not end the function, nor the reading of its reply.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), f.opts.Timeout)
 	defer cancel()
@@ -39,6 +39,9 @@ func (f *front) stream(w http.ResponseWriter, r *http.Request, id string, event 
 	case err != nil && late.over.Load():
 		f.fail(w, id, timeout, err)
 		return
+	case err != nil && failed(err):
+		f.fail(w, id, functionFailed, err)
+		return
 	case err != nil:
 		f.fail(w, id, badReply, err)
 		return
@@ -51,6 +54,12 @@ func (f *front) stream(w http.ResponseWriter, r *http.Request, id string, event 
 		// it so for this panic, and does not log it.
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// failed reports whether a reply broke off because its function did.
+func failed(err error) bool {
+	_, ok := errors.AsType[*lambda.FunctionError](err)
+	return ok
 }
 
 // relay writes a body chunk by chunk, each flushed, the first of them perhaps empty so that the headers go out. It returns
