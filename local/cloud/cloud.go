@@ -16,11 +16,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/local/cloud/eventsource"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
@@ -49,6 +51,10 @@ type Options struct {
 	HTTP, HTTPS, Admin string
 	// Engine picks the state store; zero takes valkey-server when it is installed.
 	Engine valkey.Engine
+	// Link, if not nil, may put a link that can fail (package relay) between the functions
+	// and what they dial: it gets a part, PartValkey, PartSQS or PartS3, with its address,
+	// and returns the address for the functions. The cloud itself takes no such link.
+	Link func(part, address string) (string, error)
 	// Output gets what the functions print. nil discards.
 	Output io.Writer
 	// Logger gets the cloud's own events. nil discards.
@@ -75,6 +81,13 @@ type Cloud struct {
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
 }
+
+// The parts that functions dial.
+const (
+	PartValkey = "valkey"
+	PartSQS    = "sqs"
+	PartS3     = "s3"
+)
 
 const (
 	account   = "000000000000"
@@ -150,13 +163,61 @@ func (c *Cloud) start(ctx, run context.Context, o Options) error {
 	if err := c.createQueues(ctx); err != nil {
 		return err
 	}
-	if err := c.createFunctions(o, env); err != nil {
+	links, err := c.link(ctx, o.Link)
+	if err != nil {
+		return err
+	}
+	if err := c.createFunctions(o, append(env, links...)); err != nil {
 		return err
 	}
 	if err := c.startSources(run); err != nil {
 		return err
 	}
 	return c.openDoors(o)
+}
+
+// link has every part linked, and returns the variables that lead the functions there.
+func (c *Cloud) link(ctx context.Context, link func(part, address string) (string, error)) ([]string, error) {
+	if link == nil {
+		return nil, nil
+	}
+	const scheme = "http://"
+	store, err := link(PartValkey, c.Valkey.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("link to the state store: %w", err)
+	}
+	if err := c.announce(ctx, store); err != nil {
+		return nil, fmt.Errorf("link to the state store: %w", err)
+	}
+	host, port, err := net.SplitHostPort(store)
+	if err != nil {
+		return nil, fmt.Errorf("link to the state store: %w", err)
+	}
+	env := []string{"LLMQ_REDIS_HOST=" + host, "LLMQ_REDIS_PORT=" + port}
+	for _, p := range []struct{ part, variable, url string }{
+		{PartSQS, "LLMQ_SQS_ENDPOINT_URL", c.Config.Queues.Endpoint}, {PartS3, "LLMQ_S3_ENDPOINT_URL", c.Config.Storage.Endpoint},
+	} {
+		addr, err := link(p.part, strings.TrimPrefix(p.url, scheme))
+		if err != nil {
+			return nil, fmt.Errorf("link to %s: %w", p.part, err)
+		}
+		env = append(env, p.variable+"="+scheme+addr)
+	}
+	return env, nil
+}
+
+// announce makes a state store in cluster mode name the link as its own address: a
+// cluster client dials what the cluster says, whatever it was told first.
+func (c *Cloud) announce(ctx context.Context, address string) error {
+	if !c.Valkey.Cluster() {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	admin := redis.NewClient(&redis.Options{Addr: c.Valkey.Addr(), Password: c.Valkey.Password(), PoolSize: 1})
+	return errors.Join(admin.ConfigSet(ctx, "cluster-announce-port", port).Err(), admin.Close())
 }
 
 func (c *Cloud) startS3() (string, error) {

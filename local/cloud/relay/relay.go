@@ -83,6 +83,16 @@ func (r *Relay) Hang() {
 	}
 }
 
+// Strand makes the connections that there are silent for ever, as a NAT or a load balancer
+// does that has forgotten them. New ones pass, and Resume does not bring the old ones back.
+func (r *Relay) Strand() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.links {
+		l.stranded = true
+	}
+}
+
 // Delay makes every chunk, of at most 32 KB, wait for d before it is passed on, in each
 // direction. A request that fits a chunk thus takes 2d longer. 0 is no delay.
 func (r *Relay) Delay(d time.Duration) {
@@ -168,10 +178,14 @@ func (r *Relay) accept() {
 	}
 }
 
-// pace is what a chunk has to wait for: the flow, and a delay.
-func (r *Relay) pace() (flowing <-chan struct{}, delay time.Duration) {
+// pace is what a link's next chunk has to wait for: the flow, and a delay. A nil flow never
+// comes.
+func (r *Relay) pace(l *link) (flowing <-chan struct{}, delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if l.stranded {
+		return nil, 0
+	}
 	return r.flowing, r.delay
 }
 
@@ -181,6 +195,8 @@ type link struct {
 	client net.Conn
 	over   chan struct{} // closed by the first reset
 	once   sync.Once
+
+	stranded bool // guarded by relay.mu
 
 	mu     sync.Mutex // guards server
 	server net.Conn   // nil until it is dialled
@@ -261,7 +277,7 @@ func (l *link) copy(dst, src net.Conn, count *int64) {
 
 // hold waits for as long as the relay's faults ask; false when the link is over.
 func (l *link) hold() bool {
-	flowing, delay := l.relay.pace()
+	flowing, delay := l.relay.pace(l)
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
@@ -270,7 +286,7 @@ func (l *link) hold() bool {
 		case <-l.over:
 			return false
 		}
-		flowing, _ = l.relay.pace() // it may hang by now
+		flowing, _ = l.relay.pace(l) // it may hang by now
 	}
 	select {
 	case <-flowing:

@@ -146,6 +146,24 @@ func TestHang_HoldsBytesBackUntilResume(t *testing.T) {
 	expect(t, fresh, "c")
 }
 
+func TestStrand_SilencesWhatThereIsOnly(t *testing.T) {
+	t.Parallel()
+	r := echo(t)
+	old := dial(t, r)
+	send(t, old, "a")
+	expect(t, old, "a")
+	r.Strand()
+	send(t, old, "b")
+	r.Resume()
+	fresh := dial(t, r)
+	send(t, fresh, "c")
+	expect(t, fresh, "c")
+	_ = old.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := old.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("%d bytes came through a stranded connection, %v", n, err)
+	}
+}
+
 func TestCut_EndsHungConnections(t *testing.T) {
 	t.Parallel()
 	r := echo(t)

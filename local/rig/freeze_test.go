@@ -1,0 +1,173 @@
+package rig_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/llm-queue/llmq/local/cloud"
+	"github.com/llm-queue/llmq/local/cloud/lambda"
+	"github.com/llm-queue/llmq/local/cloud/relay"
+	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// frozenFor is how long TestFreeze leaves the functions frozen: go test ./local/rig -run
+// TestFreeze -freeze 60s. By default no longer than it takes to cut their sockets.
+var frozenFor = flag.Duration("freeze", 0, "how long TestFreeze leaves the functions frozen")
+
+// partProvider is the link to the fake provider; the others are the cloud's parts.
+const partProvider = "provider"
+
+// linked is a local cloud whose functions reach every part over a relay.
+type linked struct {
+	*cloud.Cloud
+	relays map[string]*relay.Relay // by part
+}
+
+// startLinked starts one, with a model of the fake provider. Bodies of more than 1 KiB
+// travel through the bucket.
+func startLinked(t *testing.T) linked {
+	t.Helper()
+	l := linked{relays: map[string]*relay.Relay{}}
+	link := func(part, address string) (string, error) {
+		r, err := relay.New(context.Background(), address)
+		if err != nil {
+			return "", fmt.Errorf("link to %s: %w", part, err)
+		}
+		t.Cleanup(r.Close)
+		l.relays[part] = r
+		return r.Addr(), nil
+	}
+	const key = "fake_key_of_the_freeze_test"
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := link(partProvider, ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake, err := server.New(server.Options{APIKeys: []string{key}, Hosts: []string{provider}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: fake}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(ln) })
+	t.Cleanup(func() {
+		fake.Close()
+		_ = srv.Close()
+		serving.Wait()
+	})
+
+	cfg := config.Default(config.KindLocal)
+	cfg.Env, cfg.Storage.InlineMaxBytes = "local", 1024
+	p := config.Provider{
+		Name: "fake", Type: config.ProviderOpenAI, BaseURL: "http://" + provider + "/v1", APIKey: config.Secret{Env: "LLMQ_FREEZE_KEY"},
+		Private: true, AllowedCIDRs: []string{"127.0.0.1/32"}, ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
+	}
+	cfg.Providers = []config.Provider{p}
+	cfg.Models = []config.Model{{Alias: rig.ModelChat, Lanes: llmq.Lanes(), Targets: []config.Target{
+		{Name: "main", Provider: p.Name, ModelID: "fake-chat-1", Wires: p.Wires(), MaxConcurrency: 20},
+	}}}
+	l.Cloud, err = cloud.Start(within(t, time.Minute), cloud.Options{
+		Functions: functions, Config: cfg, Env: []string{"LLMQ_FREEZE_KEY=" + key}, Dir: t.TempDir(), Output: os.Stderr,
+		HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Admin: "127.0.0.1:0", Link: link,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// ask makes one call and expects its answer.
+func (l linked) ask(t *testing.T, text string) {
+	t.Helper()
+	client := openai.NewClient(option.WithBaseURL(l.URL+"/v1"), option.WithAPIKey(l.Key), option.WithMaxRetries(0))
+	got, err := chat(within(t, time.Minute), client, rig.ModelChat, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "[fake-chat-1] " + text; got.Choices[0].Message.Content != want {
+		t.Errorf("content = %.40q, want %.40q", got.Choices[0].Message.Content, want)
+	}
+}
+
+// settled waits until every instance of a function is frozen, and returns their ids.
+func (l linked) settled(t *testing.T, function string) []string {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(20 * time.Second)
+	for {
+		var ids []string
+		frozen := true
+		for _, i := range l.Lambda.Instances(function) {
+			ids = append(ids, i.ID)
+			frozen = frozen && i.Frozen && i.State == lambda.StateIdle
+		}
+		if frozen && len(ids) > 0 {
+			return ids
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("%s is not frozen: %+v", function, l.Lambda.Instances(function))
+		}
+	}
+}
+
+// Both functions are frozen between invocations, and while they are, every socket that
+// they have is reset: to the state store, to SQS, to the bucket and to the provider. The
+// next call goes through the same processes, and succeeds at the first try.
+func TestFreeze_SocketsCutMeanwhileFailNoCall(t *testing.T) {
+	t.Parallel()
+	l := startLinked(t)
+	worker := cloud.FunctionWorker(llmq.LaneRT)
+	large := strings.Repeat("large ", 400)
+	l.ask(t, large)
+	doors, workers := l.settled(t, cloud.FunctionEnqueue), l.settled(t, worker)
+	if *frozenFor > 0 {
+		time.Sleep(*frozenFor) // the processes stand still; there is nothing to wait for but time
+	}
+	for part, r := range l.relays {
+		r.Cut()
+		if c := r.Counts(); c.Cut == 0 {
+			t.Errorf("no socket to %s was there to cut: %+v", part, c)
+		}
+	}
+	began := time.Now()
+	l.ask(t, large+"again")
+	t.Logf("after the thaw, answered in %s", time.Since(began))
+	if now := l.settled(t, cloud.FunctionEnqueue); len(now) != 1 || now[0] != doors[0] {
+		t.Errorf("door's instances %v, then %v; want the same one", doors, now)
+	}
+	if now := l.settled(t, worker); len(now) != 1 || now[0] != workers[0] {
+		t.Errorf("worker's instances %v, then %v; want the same one", workers, now)
+	}
+	for _, f := range []string{cloud.FunctionEnqueue, worker} {
+		if s := l.Lambda.Stats(f); s.Errors != 0 || s.ColdStarts != 1 {
+			t.Errorf("%s: %+v", f, s)
+		}
+	}
+}
