@@ -1,10 +1,11 @@
 // Command fakellm runs a fake LLM provider on loopback: the OpenAI and Bedrock wires, and an admin
-// API to program it. See package server for what it answers.
+// API to program it. See package server for what it answers, and README.md for how to use it.
 //
 // It prints one line of exports with its address and its keys, and serves until it is interrupted.
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,6 +20,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/netutil"
 
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
@@ -46,6 +49,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := fake.SetLatency(server.Latency{Mean: cfg.latency}); err != nil {
 		return err
 	}
+	if cfg.program != "" {
+		if err := load(fake, cfg.program); err != nil {
+			return err
+		}
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.address())
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -53,7 +61,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if _, err := fmt.Fprintln(stdout, cfg.exports(listener.Addr())); err != nil {
 		return errors.Join(fmt.Errorf("print the exports: %w", err), listener.Close())
 	}
-	return serve(ctx, listener, fake)
+	return serve(ctx, netutil.LimitListener(listener, cfg.maxConns), fake)
+}
+
+// load programs the server from a file.
+func load(fake *server.Server, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("-program: %w", err)
+	}
+	program, err := server.ParseProgram(text)
+	if err != nil {
+		return fmt.Errorf("-program %s:\n%w", path, err)
+	}
+	return fake.Load(program)
 }
 
 // stopWithin bounds how long calls that are being answered may go on after an interrupt.
@@ -91,6 +112,10 @@ type settings struct {
 	key, accessKey, adminKey string
 	models, hosts            []string
 	latency                  time.Duration
+	program                  string
+	capture, logCalls        int
+	maxConns                 int
+	maxBody                  int64
 	level                    slog.Level
 }
 
@@ -107,9 +132,18 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&c.accessKey, "access-key", "", "AWS access key `id` for SigV4; random if empty")
 	flags.StringVar(&c.adminKey, "admin-key", "", "bearer `key` of the admin API; random if empty")
 	flags.DurationVar(&c.latency, "latency", 0, "how long each call takes")
+	flags.StringVar(&c.program, "program", "", "`file` of YAML or JSON with rules (quotas, phases, latencies, faults) and queued replies")
+	flags.IntVar(&c.capture, "capture", 0, "`bytes` of each request's body to keep in the call log; 0 keeps no prompt")
+	flags.IntVar(&c.logCalls, "log-calls", 2000, "`number` of the latest calls to keep in the call log")
+	flags.IntVar(&c.maxConns, "max-conns", 10_000, "`number` of connections at a time; more wait")
+	flags.Int64Var(&c.maxBody, "max-body", 32<<20, "`bytes` that a request's body may have")
 	flags.TextVar(&c.level, "log", slog.LevelInfo, "log `level`; debug has a line for each call")
 	flags.Func("models", "comma-separated `ids` that exist; all of them if empty", list(&c.models))
 	flags.Func("hosts", "comma-separated further `names` that the Host header may have", list(&c.hosts))
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -138,8 +172,38 @@ func list(to *[]string) func(string) error {
 	}
 }
 
+const usage = `fakellm is a fake LLM provider: it speaks OpenAI's and Bedrock's wires and repeats what it is told.
+
+  go run ./local/fakellm                          any free port; prints the exports that clients need
+  go run ./local/fakellm -addr 127.0.0.1:8081 -key k -models gpt-x,claude-x
+  go run ./local/fakellm -latency 800ms           every call takes so long
+  go run ./local/fakellm -program quotas.yaml     quotas, phases, faults; local/fakellm/README.md shows all fields
+
+quotas.yaml:
+
+  rules:
+    - model: claude-x                             # the first rule that fits a call is in force
+      phases:
+        - for_ms: 60000
+          concurrency: 50
+          tpm: 200000
+          burndown: 5
+          latency: {distribution: lognormal, mean_ms: 400, deviation_ms: 150, speed: 80}
+        - faults: [{share: 0.05, status: 503}]    # after a minute, and for ever
+
+and while it runs:
+
+  curl -H "Authorization: Bearer $FAKELLM_ADMIN_KEY" $FAKELLM_URL/_admin/stats
+  curl -H "Authorization: Bearer $FAKELLM_ADMIN_KEY" -X PUT --data-binary @quotas.yaml $FAKELLM_URL/_admin/program
+
+Flags:
+`
+
 // check holds the rule that nothing without a key of its owner's choice leaves loopback.
 func (c settings) check() error {
+	if c.maxConns < 1 || c.maxBody < 1 || c.logCalls < 1 || c.capture < 0 {
+		return errors.New("-max-conns, -max-body and -log-calls: want 1 or more, and -capture 0 or more")
+	}
 	if c.listen != "" {
 		var faults []error
 		for name, key := range map[string]string{"key": c.key, "access-key": c.accessKey, "admin-key": c.adminKey} {
@@ -173,7 +237,11 @@ func (c settings) options(logger *slog.Logger) server.Options {
 		AdminKey:   c.adminKey,
 		Models:     c.models,
 		Hosts:      c.hosts,
-		Logger:     logger,
+		LogCalls:   c.logCalls,
+		// Options have no zero: below it nothing is kept.
+		CaptureBytes: cmp.Or(c.capture, -1),
+		MaxBodyBytes: c.maxBody,
+		Logger:       logger,
 	}
 }
 
@@ -193,6 +261,7 @@ func (c settings) exports(addr net.Addr) string {
 		"AWS_ENDPOINT_URL_BEDROCK_RUNTIME=" + url,
 		"AWS_ACCESS_KEY_ID=" + quote(c.accessKey),
 		"AWS_SECRET_ACCESS_KEY=unverified",
+		"AWS_REGION=us-east-1",
 	}, " ")
 }
 

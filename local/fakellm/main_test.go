@@ -4,15 +4,21 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
+	"flag"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
 
@@ -148,6 +154,7 @@ func TestParse_Reach(t *testing.T) {
 		{"listen with keys", append([]string{"-listen", ":8081"}, keys...), ""},
 		{"argument", []string{"x"}, "unexpected"},
 		{"flag", []string{"-x"}, "-x"},
+		{"no connections", []string{"-max-conns", "0"}, "-max-conns"},
 		{"level", []string{"-log", "loud"}, "loud"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -157,6 +164,74 @@ func TestParse_Reach(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// G4: it runs alone, from a file.
+func TestRun_LoadsAProgram(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "program.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // so that it starts, prints and stops
+	write("rules:\n  - phases:\n      - rpm: 60\n")
+	if err := run(ctx, []string{"-program", path}, io.Discard, io.Discard); err != nil {
+		t.Errorf("run: %v", err)
+	}
+	write("rules:\n  - phases:\n      - rpmm: 60\n")
+	err := run(ctx, []string{"-program", path}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), path+":\nline 3:9: rules[0].phases[0].rpmm: there is no such field") {
+		t.Errorf("got %v, want the file and the place", err)
+	}
+	if err := run(ctx, []string{"-program", path + ".gone"}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), ".gone") {
+		t.Errorf("got %v, want the file's name", err)
+	}
+}
+
+func TestParse_HelpHasExamples(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if _, err := parse([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "go run ./local/fakellm -program") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	// The program that the help shows is one.
+	_, rest, _ := strings.Cut(out.String(), "quotas.yaml:\n")
+	text, _, _ := strings.Cut(rest, "and while it runs")
+	if p, err := server.ParseProgram([]byte(text)); err != nil || len(p.Rules) != 1 {
+		t.Errorf("the example: %v", err)
+	}
+}
+
+func TestReadme_ProgramsAreProgramsIndeed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "```yaml\n")
+	for i, part := range parts[1:] {
+		program, _, _ := strings.Cut(part, "```")
+		if p, err := server.ParseProgram([]byte(program)); err != nil || len(p.Rules)+len(p.Queue) == 0 {
+			t.Errorf("example %d: %v", i, err)
+		}
+	}
+	if len(parts) < 3 {
+		t.Errorf("%d examples", len(parts)-1)
+	}
+}
+
+func TestSettings_KeepNoPromptsUnasked(t *testing.T) {
+	t.Parallel()
+	for arg, want := range map[string]int{"0": -1, "10": 10} {
+		c, err := parse([]string{"-capture", arg}, io.Discard)
+		if err != nil || c.options(slog.New(slog.DiscardHandler)).CaptureBytes != want {
+			t.Errorf("-capture %s: %v", arg, err)
+		}
 	}
 }
 

@@ -106,14 +106,15 @@ func (l Limits) Validate() error {
 		name string
 		rate Rate
 	}{{"rpm", l.Requests}, {"tpm", l.Tokens}} {
-		if err := each.rate.validate(); err != nil {
+		if err := each.rate.Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", each.name, err))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-func (r Rate) validate() error {
+// Validate joins all that is wrong.
+func (r Rate) Validate() error {
 	var faults []error
 	for name, v := range map[string]float64{"quota": r.PerMinute, "burst": r.Burst} {
 		if v < 0 || math.IsNaN(v) || v > 1e15 {

@@ -91,50 +91,44 @@ func locate(root *yaml.Node, err error) error {
 	return fmt.Errorf("line %d:%d: %w", n.Line, n.Column, p)
 }
 
-// find follows a place as far as the document goes.
+// find follows a place as far as the document goes, and gives the name of the last field on it, or
+// the item of a list.
 func find(n *yaml.Node, place string) *yaml.Node {
 	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
 		n = n.Content[0]
 	}
+	mark := n
 	for part := range strings.SplitSeq(place, "/") {
-		for n.Kind == yaml.AliasNode {
-			n = n.Alias
-		}
-		next := child(n, part)
-		if next == nil {
+		m, value := child(n, part)
+		if m == nil {
 			break
 		}
-		n = next
+		mark, n = m, value
 	}
-	return n
+	return mark
 }
 
-func child(n *yaml.Node, name string) *yaml.Node {
+// child finds a field or an item: where it is, and what it has.
+func child(n *yaml.Node, name string) (mark, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
 		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i]
+			return n.Content[i], n.Content[i]
 		}
 	case yaml.MappingNode:
-		var merged *yaml.Node
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			switch key := n.Content[i]; {
-			case key.Value == name:
-				if value := n.Content[i+1]; value.Kind != yaml.ScalarNode {
-					return value
-				}
-				return key // what is wrong may be the name as well as the value
-			case key.Tag == "!!merge":
-				merged = n.Content[i+1]
+			if key := n.Content[i]; key.Value == name {
+				return key, n.Content[i+1]
 			}
 		}
-		for merged != nil && merged.Kind == yaml.AliasNode {
-			merged = merged.Alias
+		for i := 0; i+1 < len(n.Content); i += 2 { // what is merged in counts less
+			if n.Content[i].Tag == "!!merge" {
+				return child(n.Content[i+1], name)
+			}
 		}
-		if merged != nil {
-			return child(merged, name)
-		}
-	case yaml.DocumentNode, yaml.ScalarNode, yaml.AliasNode:
+	case yaml.AliasNode:
+		return child(n.Alias, name)
+	case yaml.DocumentNode, yaml.ScalarNode:
 	}
-	return nil
+	return nil, nil
 }

@@ -113,7 +113,11 @@ func (p Phase) validate(mayBeEndless bool) error {
 	if p.For == 0 && p.From != p.To {
 		check("scale", errors.New("a phase that lasts for ever has no end to change towards"))
 	}
-	check("", p.Limits.Validate())
+	check("rpm", p.Limits.Requests.Validate())
+	check("tpm", p.Limits.Tokens.Validate())
+	others := p.Limits
+	others.Requests, others.Tokens = quota.Rate{}, quota.Rate{}
+	check("", others.Validate())
 	check("throttle", p.Throttle.validate())
 	check("retry_after", p.RetryAfter.validate())
 	check("latency", p.Latency.validate())
