@@ -23,7 +23,7 @@ CLIENT_TESTS := ./local/rig ./local/fakellm ./pkg/llmq/httpapi/sdkcompat
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-15s %s\n", $$1, $$2}'
 
 .PHONY: run
 run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT; RUNFLAGS=-v shows logs)
@@ -38,6 +38,14 @@ test: ## every test that needs only Go, and the CDK module's where Node is insta
 	$(if $(findstring -race,$(TESTFLAGS)),,$(NO_CGO)) go test $(GO_FLAGS) $(TIMEOUT) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CLIENT_TESTS))")
 	$(NO_CGO) go test $(GO_FLAGS) $(TIMEOUT) $(CLIENT_TESTS)
 	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
+
+.PHONY: test-emulators
+test-emulators: ## the SQS suite on two other emulators, which npm installs in .build (needs Node 20)
+	$(NO_CGO) go run $(GO_FLAGS) ./local/emulators
+
+.PHONY: conformance-aws
+conformance-aws: ## the SQS suite on Amazon SQS in AWS_REGION, with your credentials: some thousand requests, queues deleted after
+	$(NO_CGO) go test $(GO_FLAGS) -count=1 -timeout 30m -parallel 8 -v -run ConformanceOfAWS ./local/cloud/sqs -aws-region "$(AWS_REGION)"
 
 .PHONY: build
 build: ## the functions' bootstrap binaries for arm64 and amd64, in dist/, with their sizes

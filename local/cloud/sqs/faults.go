@@ -112,11 +112,11 @@ func (s *Server) checkFault(f Fault) error {
 	case f.Probability < 0 || f.Probability > 1:
 		return fmt.Errorf("the probability %v is not in 0..1", f.Probability)
 	case f.Times < 0 || f.Skip < 0:
-		return errors.New("Times and Skip count up from 0")
+		return errors.New("the fields Times and Skip count up from 0")
 	case (f.Wait > 0) != (f.Kind == Delay):
-		return errors.New("Wait is for Delay, and Delay needs one")
+		return errors.New("the field Wait is for Delay, and Delay needs it")
 	case f.Kind != Refuse && (f.Code != "" || f.Status != 0):
-		return errors.New("Code and Status are for Refuse")
+		return errors.New("the fields Code and Status are for Refuse")
 	case f.Status != 0 && (f.Status < 400 || f.Status > 599):
 		return fmt.Errorf("the status %d is no error", f.Status)
 	}

@@ -12,7 +12,7 @@ func moveChecks() []check {
 	return []check{
 		{name: "back to the source, as a new message", run: func(s *suite) {
 			url, dead, sent, _ := poison(s)
-			s.counts(dead, "1", "0", "0")
+			s.holds(dead, "1")
 			source := s.arn(dead)
 			s.startMove(&sqs.StartMessageMoveTaskInput{SourceArn: &source})
 			m := s.one(url, waiting(20))
@@ -27,7 +27,7 @@ func moveChecks() []check {
 		}},
 		{name: "to another queue", run: func(s *suite) {
 			_, dead, _, _ := poison(s)
-			s.counts(dead, "1", "0", "0")
+			s.holds(dead, "1")
 			other := s.queue()
 			s.startMove(&sqs.StartMessageMoveTaskInput{SourceArn: aws.String(s.arn(dead)), DestinationArn: aws.String(s.arn(other))})
 			s.one(other, waiting(20))
@@ -98,8 +98,10 @@ func slowMove(s *suite) (source string, in *sqs.StartMessageMoveTaskInput) {
 	s.Helper()
 	dead := s.queue()
 	s.queue("RedrivePolicy", s.redrive(dead, "1"))
-	s.sendBatch(dead, batchOf(10, "x"))
-	s.counts(dead, "10", "0", "0")
+	for range 10 { // no batch: whether those work is another row's
+		s.send(dead, "x")
+	}
+	s.holds(dead, "10")
 	source = s.arn(dead)
 	return source, &sqs.StartMessageMoveTaskInput{
 		SourceArn: &source, DestinationArn: aws.String(s.arn(s.queue())), MaxNumberOfMessagesPerSecond: aws.Int32(1),

@@ -6,16 +6,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// poison makes a queue and its dead-letter queue, and a message that has been received once too often.
+// poison makes a queue and its dead-letter queue, and a message whose consumers have let its timeout end once too often.
 func poison(s *suite, change ...func(*sqs.SendMessageInput)) (url, dead string, sent *sqs.SendMessageOutput, first types.Message) {
 	s.Helper()
 	dead = s.queue("VisibilityTimeout", "900")
-	url = s.queue("RedrivePolicy", s.redrive(dead, "2"))
+	url = s.queue("RedrivePolicy", s.redrive(dead, "2"), "VisibilityTimeout", "1")
 	sent = s.send(url, "poison", change...)
 	first = s.one(url)
-	s.giveBack(url, first)
-	s.giveBack(url, s.one(url))
-	s.nothing(url)
+	s.one(url, waiting(5))
+	if got := s.receive(url, waiting(3)); len(got) != 0 {
+		s.Fatalf("it came a third time: %+v", got)
+	}
 	return url, dead, sent, first
 }
 
@@ -42,6 +43,14 @@ func redriveChecks() []check {
 			if got := s.one(dead).Attributes["ApproximateReceiveCount"]; got != "3" {
 				s.Errorf("ApproximateReceiveCount = %s, want 3", got)
 			}
+		}},
+		{name: "a message that is given back moves too", run: func(s *suite) {
+			dead := s.queue()
+			url := s.queue("RedrivePolicy", s.redrive(dead, "1"), "VisibilityTimeout", "900")
+			s.send(url, "poison")
+			s.giveBack(url, s.one(url))
+			s.nothing(url)
+			s.one(dead)
 		}},
 		{name: "it leaves its queue", run: func(s *suite) {
 			url, dead, _, _ := poison(s)

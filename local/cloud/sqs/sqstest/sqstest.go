@@ -66,22 +66,28 @@ func ExerciseIn(t *testing.T, p Profile, in func(t *testing.T, check func(*testi
 	}
 }
 
-// Rows are the names of the suite's rows, in the order of the table in docs/EMULATORS.md.
-func Rows() []string {
-	var names []string
-	for _, r := range rows() {
-		names = append(names, r.name)
-	}
-	return names
+// Row is one behaviour of the suite, and the names of the checks of it.
+type Row struct {
+	Name   string
+	Checks []string
+	Slow   []string // those of a [Profile] that admits slow checks only
 }
 
-// Checks is how many checks the suite has.
-func Checks() int {
-	n := 0
+// Rows is the whole suite, in the order of the table in docs/EMULATORS.md.
+func Rows() []Row {
+	var list []Row
 	for _, r := range rows() {
-		n += len(r.checks)
+		entry := Row{Name: r.name}
+		for _, c := range r.checks {
+			if c.slow {
+				entry.Slow = append(entry.Slow, c.name)
+				continue
+			}
+			entry.Checks = append(entry.Checks, c.name)
+		}
+		list = append(list, entry)
 	}
-	return n
+	return list
 }
 
 // row is one behaviour, in one check or more.

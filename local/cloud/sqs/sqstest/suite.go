@@ -70,7 +70,12 @@ func unseen() { pause(200 * time.Millisecond) }
 // eventually asks until it gets what is wanted, for as long as the server may lag; without a lag it asks once.
 func (s *suite) eventually(what string, ask func() (got any, ok bool)) {
 	s.Helper()
-	deadline := time.Now().Add(s.Lag)
+	s.within(s.Lag, what, ask)
+}
+
+func (s *suite) within(patience time.Duration, what string, ask func() (got any, ok bool)) {
+	s.Helper()
+	deadline := time.Now().Add(patience)
 	for {
 		got, ok := ask()
 		if ok {
@@ -179,9 +184,10 @@ func (s *suite) receive(queue string, change ...func(*sqs.ReceiveMessageInput)) 
 	return got
 }
 
-// one receives exactly one message. Where a server may miss one that is there, it asks again.
+// one asks for one message, which must come. Where a server may miss one that is there, it asks again.
 func (s *suite) one(queue string, change ...func(*sqs.ReceiveMessageInput)) types.Message {
 	s.Helper()
+	change = append([]func(*sqs.ReceiveMessageInput){atMost(1)}, change...)
 	got := s.receive(queue, change...)
 	for tries := 0; s.Lag > 0 && len(got) == 0 && tries < 5; tries++ {
 		got = s.receive(queue, append(change, waiting(2))...)
@@ -287,6 +293,15 @@ func (s *suite) counts(queue string, want ...string) {
 			s.attribute(queue, types.QueueAttributeNameApproximateNumberOfMessagesDelayed),
 		}
 		return got, strings.Join(got, ",") == strings.Join(want, ",")
+	})
+}
+
+// holds waits until a queue has so many messages ready, where that is not the subject but what a check begins with.
+func (s *suite) holds(queue, ready string) {
+	s.Helper()
+	s.within(s.Lag+5*time.Second, "messages that are ready, want "+ready, func() (any, bool) {
+		got := s.attribute(queue, types.QueueAttributeNameApproximateNumberOfMessages)
+		return got, got == ready
 	})
 }
 

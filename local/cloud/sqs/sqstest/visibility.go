@@ -27,7 +27,7 @@ func changeChecks() []check {
 			if err := s.change(url, m.ReceiptHandle, 2); err != nil {
 				s.Fatal(err)
 			}
-			s.one(url, waiting(10), atMost(1))
+			s.one(url, waiting(10))
 			s.took(began, 2*time.Second)
 		}},
 		{name: "shorter counts from the call too", run: func(s *suite) {
@@ -38,7 +38,7 @@ func changeChecks() []check {
 			if err := s.change(url, m.ReceiptHandle, 1); err != nil {
 				s.Fatal(err)
 			}
-			s.one(url, waiting(10), atMost(1))
+			s.one(url, waiting(10))
 			s.took(began, time.Second)
 		}},
 		{name: "is not remembered: the next receive gets the queue's", run: func(s *suite) {
@@ -51,7 +51,7 @@ func changeChecks() []check {
 			s.giveBack(url, m)
 			began := time.Now()
 			s.one(url)
-			s.one(url, waiting(10), atMost(1))
+			s.one(url, waiting(10))
 			s.took(began, time.Second)
 		}},
 		{name: "over 43,200 and below 0 are refused", run: func(s *suite) {
@@ -207,7 +207,7 @@ func staleChangeChecks() []check {
 			stale, _ := staleHandle(s, url)
 			began := time.Now()
 			s.mayRefuse(s.change(url, stale, 900))
-			s.one(url, waiting(10), atMost(1))
+			s.one(url, waiting(10))
 			if d := time.Since(began); d > 2*time.Second+s.Slack {
 				s.Fatalf("the message came back after %v", d)
 			}
