@@ -103,23 +103,30 @@ func (s *Schedule) Run(ctx context.Context) error {
 	defer events.Wait()
 	ticker := time.NewTicker(s.opts.Every)
 	defer ticker.Stop()
-	for due := time.Now(); ; {
-		fault := s.due()
-		times := 1
-		if fault.Twice {
-			times = 2
-		}
-		if !fault.Miss {
-			id := newUUID() // one event, however often it is delivered
-			for range times {
-				events.Go(func() { s.deliver(ctx, id, due) })
-			}
-		}
+	due := time.Now()
+	for {
+		s.fire(ctx, &events, due)
 		select {
 		case due = <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// fire delivers the event of a time that has come, or what the fault leaves of it.
+func (s *Schedule) fire(ctx context.Context, events *sync.WaitGroup, due time.Time) {
+	fault := s.due()
+	if fault.Miss {
+		return
+	}
+	times := 1
+	if fault.Twice {
+		times = 2
+	}
+	id := newUUID() // one event, however often it is delivered
+	for range times {
+		events.Go(func() { s.deliver(ctx, id, due) })
 	}
 }
 

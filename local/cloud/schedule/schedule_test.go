@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,13 +26,11 @@ type fakeHost struct {
 	mu     sync.Mutex
 	events []events.CloudWatchEvent
 	raw    []string
-	tries  int
 }
 
 func (h *fakeHost) InvokeAsync(name string, payload []byte, _ lambda.InvokeOptions) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.tries++
 	if h.refuse != nil {
 		return "", h.refuse
 	}
@@ -54,6 +53,20 @@ func (h *fakeHost) set(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.refuse = err
+}
+
+// got returns the events that were taken.
+func (h *fakeHost) got() []events.CloudWatchEvent {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.events)
+}
+
+// payloads returns them as they came.
+func (h *fakeHost) payloads() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.raw)
 }
 
 func options(h *fakeHost) Options {
@@ -89,11 +102,11 @@ func TestRun_EveryMinuteFromTheFirst(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *Schedule, h *fakeHost) {
 		began := time.Now()
 		time.Sleep(10*time.Minute + time.Second) // bubble time
-		if len(h.events) != 11 {
-			t.Fatalf("%d events in ten minutes", len(h.events))
+		if len(h.got()) != 11 {
+			t.Fatalf("%d events in ten minutes", len(h.got()))
 		}
 		ids := map[string]bool{}
-		for i, e := range h.events {
+		for i, e := range h.got() {
 			if want := began.Add(time.Duration(i) * time.Minute); !e.Time.Equal(want) {
 				t.Errorf("event %d is of %v, want %v", i, e.Time, want)
 			}
@@ -112,9 +125,9 @@ func TestRun_EventIsSchedulers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, _ *Schedule, h *fakeHost) {
 		synctest.Wait()
-		want := `{"version":"0","id":"` + h.events[0].ID + `","detail-type":"Scheduled Event","source":"aws.scheduler","account":"000000000000",` +
+		want := `{"version":"0","id":"` + h.got()[0].ID + `","detail-type":"Scheduled Event","source":"aws.scheduler","account":"000000000000",` +
 			`"time":"2000-01-01T00:00:00Z","region":"us-east-1","resources":["arn:aws:scheduler:us-east-1:000000000000:schedule/default/llmq-governor"],"detail":"{}"}`
-		if diff := cmp.Diff(want, h.raw[0]); diff != "" {
+		if diff := cmp.Diff(want, h.payloads()[0]); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -134,8 +147,8 @@ func TestRun_InputWithItsPlaces(t *testing.T) {
 		if _, err := s.Now(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want := `{"id":"` + h.events[0].ID + `","time":"2000-01-01T00:00:00Z","n":"1","arn":"arn:aws:scheduler:us-east-1:000000000000:schedule/default/llmq-governor"}`
-		if diff := cmp.Diff(want, h.raw[0]); diff != "" || h.events[0].ID == "" {
+		want := `{"id":"` + h.got()[0].ID + `","time":"2000-01-01T00:00:00Z","n":"1","arn":"arn:aws:scheduler:us-east-1:000000000000:schedule/default/llmq-governor"}`
+		if diff := cmp.Diff(want, h.payloads()[0]); diff != "" || h.got()[0].ID == "" {
 			t.Error(diff)
 		}
 	})
@@ -150,7 +163,7 @@ func TestRun_RefusedEventIsTriedAgainBesideTheNext(t *testing.T) {
 		h.set(nil)
 		time.Sleep(5 * time.Minute)
 		var times []string
-		for _, e := range h.events {
+		for _, e := range h.got() {
 			times = append(times, e.Time.Format("04:05"))
 		}
 		if len(times) < 8 || s.Stats().Refused < 3 || s.Stats().Dropped != 0 {
@@ -190,18 +203,18 @@ func TestFaults(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, s *Schedule, h *fakeHost) {
 		s.SetFault(Fault{Twice: true})
 		time.Sleep(time.Minute + time.Second)
-		if n := len(h.events); n < 3 || h.events[n-1].ID != h.events[n-2].ID {
+		if n := len(h.got()); n < 3 || h.got()[n-1].ID != h.got()[n-2].ID {
 			t.Errorf("%d events; want the last two to be one and the same", n)
 		}
-		before := len(h.events)
+		before := len(h.got())
 		s.SetFault(Fault{Miss: true})
 		time.Sleep(10 * time.Minute)
-		if len(h.events) != before {
-			t.Errorf("%d events while all are missed", len(h.events)-before)
+		if len(h.got()) != before {
+			t.Errorf("%d events while all are missed", len(h.got())-before)
 		}
 		s.SetFault(Fault{})
 		time.Sleep(time.Minute)
-		if len(h.events) != before+1 {
+		if len(h.got()) != before+1 {
 			t.Error("it does not go on")
 		}
 	})
@@ -215,7 +228,7 @@ func TestNow_WaitsForTheReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	result, err := s.Now(t.Context())
-	if err != nil || string(result.Payload) != "done" || len(h.events) != 1 {
+	if err != nil || string(result.Payload) != "done" || len(h.got()) != 1 {
 		t.Errorf("got %q, %v", result.Payload, err)
 	}
 	h.refuse = &lambda.Error{Code: lambda.CodeThrottled, Function: "governor"}
