@@ -62,7 +62,8 @@ func TestAsync_RetriesAndGivesUp(t *testing.T) {
 		{name: "function is gone", ends: []any{&Error{Code: CodeNotFound}}, wantAt: []string{"0s"}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // synctest has its own time
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				runs := &fakeRuns{began: time.Now(), ends: tt.ends, ids: map[string]bool{}}
 				q := newAsyncQueue(runs.invoke, DefaultOptions().AsyncRetries, discard())

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -61,8 +60,11 @@ func TestClose_SIGTERMHandlerRuns(t *testing.T) {
 	}
 }
 
+// Both the function's process and its child are frozen when the host is killed: Pdeathsig ends the one, and the kernel hangs
+// up and continues a stopped group that has lost its parent, which ends the other.
 func TestHost_KilledParentLeavesNoOrphan(t *testing.T) {
 	t.Parallel()
+	needsProc(t)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "LAMBDA_TEST_HOST=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
@@ -76,13 +78,15 @@ func TestHost_KilledParentLeavesNoOrphan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil || !alive(pid) {
-		t.Fatalf("pid %q: %v", line, err)
+	var pid, child int
+	if _, err := fmt.Sscan(line, &pid, &child); err != nil || !alive(pid) || !alive(child) {
+		t.Fatalf("pids %q: %v", line, err)
 	}
+	eventually(t, "both are frozen", func() bool { return isStopped(pid) && isStopped(child) })
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	eventually(t, "the function's process is gone", func() bool { return !isRunning(pid) })
+	eventually(t, "its child is gone", func() bool { return !isRunning(child) })
 }
 
 // isRunning says whether a process that isn't our child runs; a zombie that waits for its reaper does not.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -284,6 +286,22 @@ func TestInit_Failures(t *testing.T) {
 				t.Errorf("%d processes left", n)
 			}
 		})
+	}
+}
+
+func TestInit_ProgramThatCantRunIsAnInvalidEntrypoint(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "bootstrap")
+	if err := os.WriteFile(bad, []byte("no program"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h := setup(t, func(_ *Options, c *FunctionConfig) { c.Bootstrap = bad })
+	res := invoke(t, h, map[string]any{"op": "echo"})
+	if res.ErrorType != "Runtime.InvalidEntrypoint" || !strings.Contains(string(res.Payload), "exec format error") {
+		t.Errorf("got %s", res.Payload)
+	}
+	if s := h.Stats("fn"); s.InFlight != 0 {
+		t.Errorf("stats %+v", s)
 	}
 }
 

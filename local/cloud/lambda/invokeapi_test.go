@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -365,4 +366,30 @@ func TestAPI_RefusesWebPagesAndOtherNames(t *testing.T) {
 			t.Errorf("%+v: got %d", tt, w.Code)
 		}
 	}
+}
+
+func FuzzAPI_FunctionNames(f *testing.F) {
+	for _, seed := range []string{"fn", "fn:$LATEST", "fn:1", "arn:aws:lambda:us-east-1:000000000000:function:fn", "000000000000:function:fn", "function:", ":", "a/b%2f"} {
+		f.Add(seed, "")
+	}
+	f.Add("fn", "$LATEST")
+	f.Add("fn", "other")
+	h, err := New(DefaultOptions())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, id, qualifier string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.SetPathValue("name", id)
+		r.URL.RawQuery = url.Values{"Qualifier": {qualifier}}.Encode()
+		name, err := h.named(r)
+		switch {
+		case err != nil:
+			if !errors.Is(err, CodeNotFound) {
+				t.Errorf("%q: %v", id, err)
+			}
+		case strings.Contains(name, ":") || !strings.Contains(id, name):
+			t.Errorf("%q is taken for %q", id, name)
+		}
+	})
 }

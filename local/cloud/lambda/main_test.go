@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// actAsHost is the program of TestHost_KilledParentLeavesNoOrphan: it runs a function, prints its pid and waits to be killed.
+// actAsHost is the program of TestHost_KilledParentLeavesNoOrphan: it runs a function that starts a child, prints the pids of both and waits to be killed.
 func actAsHost() {
 	h, err := New(DefaultOptions())
 	if err != nil {
@@ -60,10 +60,11 @@ func actAsHost() {
 	if err := h.Create(testConfig()); err != nil {
 		log.Fatal(err)
 	}
-	if _, err := h.Invoke(context.Background(), "fn", []byte(`{"op":"echo"}`), InvokeOptions{}); err != nil {
+	res, err := h.Invoke(context.Background(), "fn", []byte(`{"op":"child"}`), InvokeOptions{})
+	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(h.Instances("fn")[0].PID)
+	fmt.Println(h.Instances("fn")[0].PID, string(res.Payload))
 	select {}
 }
 

@@ -90,8 +90,8 @@ func (p *pump) read(fd uintptr) bool {
 	for {
 		n, err := syscall.Read(int(fd), p.buf[:])
 		switch {
-		case err == syscall.EINTR: //nolint:errorlint // a system call returns it as it is
-		case err == syscall.EAGAIN: //nolint:errorlint // the same
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
 			return false
 		case err != nil || n <= 0:
 			return true

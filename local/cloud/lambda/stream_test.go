@@ -7,6 +7,10 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // openStream starts the streaming function and returns once its prelude is there.
@@ -143,4 +147,25 @@ func TestFunctionError_JSONIsAWSs(t *testing.T) {
 	if string(e.Payload) != `{"errorType":"T","errorMessage":"say \"no\""}` || !json.Valid(e.Payload) {
 		t.Errorf("got %s", e.Payload)
 	}
+}
+
+func TestPacer_FirstBytesPassAtOnceTheRestAtTheRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		p := pacer{free: 6 << 20, rate: 2 << 20}
+		var took []time.Duration
+		for _, total := range []int64{1, 6 << 20, 7 << 20, 8 << 20, 20 << 20} {
+			p.wait(total)
+			took = append(took, time.Since(began))
+		}
+		want := []time.Duration{0, 0, time.Second / 2, time.Second, 7 * time.Second}
+		if diff := cmp.Diff(want, took); diff != "" {
+			t.Error(diff)
+		}
+		stop := make(chan struct{})
+		close(stop)
+		p.stop = stop
+		p.wait(200 << 20) // returns, since the instance is gone
+	})
 }
