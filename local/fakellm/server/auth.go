@@ -113,7 +113,8 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	}
 	// Names below localhost are this machine by their own rule (RFC 6761), so a host may carry a
 	// region: bedrock-runtime.us-east-1.localhost.
-	if host != "127.0.0.1" && host != "localhost" && host != "::1" && !(regionOfHost(host) != "" && strings.HasSuffix(host, ".localhost")) {
+	regional := regionOfHost(host) != "" && strings.HasSuffix(host, ".localhost")
+	if host != "127.0.0.1" && host != "localhost" && host != "::1" && !regional {
 		return false
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

@@ -76,6 +76,28 @@ func FuzzConverse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) { answerOrBadRequest(t, s, conversePath("m"), body) })
 }
 
+func FuzzInvoke(f *testing.F) {
+	for _, seed := range []string{
+		anthropicBody, ``, `{}`, `null`, `{"inputText":"x"}`, `{"inputText":"x","dimensions":256,"embeddingTypes":["binary"]}`,
+		`{"anthropic_version":"bedrock-2023-05-31","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"},{"type":"text","text":"é"}]}]}`,
+	} {
+		f.Add(seed)
+	}
+	s := fuzzServer(f)
+	f.Fuzz(func(t *testing.T, body string) { answerOrBadRequest(t, s, "/model/m/invoke", body) })
+}
+
+func FuzzResponses(f *testing.F) {
+	for _, seed := range []string{
+		`{"model":"m","input":"x"}`, `{"model":"m","input":[{"role":"user","content":"x"}],"max_output_tokens":1}`, `{"model":"m","input":[null]}`,
+		`{"model":"m","input":[{"type":"function_call_output","output":{}}],"instructions":"é"}`,
+	} {
+		f.Add(seed)
+	}
+	s := fuzzServer(f)
+	f.Fuzz(func(t *testing.T, body string) { answerOrBadRequest(t, s, "/v1/responses", body) })
+}
+
 func FuzzAuthorization(f *testing.F) {
 	for _, seed := range []string{
 		"", "Bearer " + apiKey, "Bearer", sigV4Header(accessKey, "us-east-1", "bedrock"), "AWS4-HMAC-SHA256 Credential=/////", "AWS4-HMAC-SHA256 ,=,",

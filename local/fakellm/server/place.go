@@ -39,7 +39,7 @@ func readable(place string) string {
 
 // at gives an error, and each of those joined in it, its place below another.
 func at(place string, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made, not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		moved := make([]error, 0, len(joined.Unwrap()))
 		for _, each := range joined.Unwrap() {
 			moved = append(moved, at(place, each))

@@ -76,7 +76,7 @@ func plain(tree any) error {
 
 // locate puts the lines and columns of a document in front of the errors that are placed in it.
 func locate(root *yaml.Node, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made, not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		located := make([]error, 0, len(joined.Unwrap()))
 		for _, each := range joined.Unwrap() {
 			located = append(located, locate(root, each))

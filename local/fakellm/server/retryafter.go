@@ -103,5 +103,8 @@ func millisCeil(d time.Duration) string {
 
 // resetText is a duration as OpenAI writes it: 12ms, 1s, 6m0s.
 func resetText(d time.Duration) string {
-	return ((d + time.Millisecond - 1) / time.Millisecond * time.Millisecond).String()
+	if rest := d % time.Millisecond; rest > 0 {
+		d += time.Millisecond - rest
+	}
+	return d.String()
 }

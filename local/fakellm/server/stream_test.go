@@ -221,9 +221,9 @@ func TestStream_TakesItsTime(t *testing.T) {
 		s.ServeHTTP(w, request(t.Context(), http.MethodPost, "/v1/chat/completions",
 			`{"model":"m","stream":true,"messages":[{"role":"user","content":"12345678"}]}`))
 		// Two tokens of input at one a second, then "[m] ", "1234", "5678" at ten a second.
-		want := []time.Duration{4000, 4100, 4200, 4300, 4300, 4300}
-		for i := range want {
-			want[i] *= time.Millisecond
+		var want []time.Duration
+		for _, tenths := range []int{40, 41, 42, 43, 43, 43} {
+			want = append(want, time.Duration(tenths)*100*time.Millisecond)
 		}
 		if diff := cmp.Diff(want, w.at); diff != "" {
 			t.Errorf("times of the events (-want +got):\n%s", diff)
