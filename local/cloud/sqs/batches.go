@@ -106,6 +106,7 @@ func (s *Server) sendMessageBatch(c *call, in *sendMessageBatchInput) (any, erro
 			continue
 		}
 		message.Fate = c.fate()
+		c.payload += message.Bytes()
 		messages, ids = append(messages, message), append(ids, e.ID)
 	}
 	sent, err := s.broker.SendBatch(name, c.senderID, messages)

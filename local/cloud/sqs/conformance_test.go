@@ -60,6 +60,20 @@ func TestConformanceOverHTTP(t *testing.T) {
 	})
 }
 
+// TestConformanceOfFairQueues runs the checks of message groups on a server that chooses as AWS documents it.
+func TestConformanceOfFairQueues(t *testing.T) {
+	t.Parallel()
+	groups := sqstest.Profile{Only: func(row string) bool { return strings.Contains(row, "roup") }}
+	sqstest.ExerciseIn(t, groups, func(t *testing.T, check func(*testing.T, *awssqs.Client)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			server := sqs.New(sqs.Options{NoisyGroups: true})
+			t.Cleanup(server.Close)
+			check(t, clientOf("http://sqs.test", server.Transport()))
+		})
+	})
+}
+
 // TestConformance_EveryRowOfTheSurveyIsThere holds the suite to the 32 behaviours that were found to part the emulators, and to the
 // 61 checks that parted them.
 func TestConformance_EveryRowOfTheSurveyIsThere(t *testing.T) {

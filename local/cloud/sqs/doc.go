@@ -13,6 +13,14 @@
 // tells (on AWS that is the unique id of the user or role, AIDA... or AROA...:session, likewise opaque and stable). So two functions
 // that are given different fake keys can be told apart.
 //
+// # For tests
+//
+// [Server.Inject] makes it fail: messages that are lost or come twice, requests that are refused, held, cut, or carried out without an
+// answer. [Server.Transport] reaches it without a socket, so that client and server fit in one testing/synctest bubble. What it holds
+// is bounded ([Options]), and what is older than a queue's retention leaves memory, whether or not anybody asks.
+//
+// Package sqstest is the suite that holds it to AWS; docs/EMULATORS.md tells what came of it, here and on other emulators.
+//
 // # Where it differs from AWS, knowingly
 //
 //   - FIFO queues, AddPermission and RemovePermission are refused with UnsupportedOperation.
@@ -20,7 +28,7 @@
 //   - Changes of attributes, purges and deletions of queues take effect at once, not within 60 s. Counts are exact.
 //   - A short poll looks at all messages, so it never misses one. Nothing is delivered twice but after a timeout.
 //   - Among messages of several MessageGroupIds, the group with the fewest messages in flight is served first, then the oldest
-//     message. AWS does so only for groups it has found to be noisy.
+//     message. AWS does so only for groups it has found to be noisy, which Options.NoisyGroups does too.
 //   - ChangeMessageVisibility fails with MessageNotInflight as soon as the timeout has ended, as the API reference says. AWS has been
 //     seen to accept such a call for a while.
 //   - The query protocol (Action=SendMessage in a form) is not spoken.

@@ -96,6 +96,7 @@ func (s *Server) sendMessage(c *call, in *sendMessageInput) (any, error) {
 		return nil, err
 	}
 	message.Fate = c.fate()
+	c.payload = message.Bytes()
 	id, err := s.broker.Send(name, c.senderID, message)
 	if err != nil {
 		return nil, err
@@ -154,6 +155,7 @@ func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
 	}
 	for i := range messages {
 		m := &messages[i]
+		c.payload += m.Bytes()
 		wanted := selectAttributes(m.Attributes, in.MessageAttributeNames)
 		out := received{
 			MessageID: m.ID, ReceiptHandle: m.Handle, BodyDigest: m.Digest, Body: m.Body,

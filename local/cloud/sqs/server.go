@@ -22,6 +22,9 @@ import (
 // at length, to be told BatchRequestTooLong.
 const maxRequestBytes = 32 << 20
 
+// billedChunk is how much of the payload is one request on the bill, in bytes.
+const billedChunk = 64 << 10
+
 const contentType = "application/x-amz-json-1.0"
 
 // Options configure a Server. The zero value is a server in us-east-1 that logs nothing.
@@ -35,6 +38,12 @@ type Options struct {
 	// MaxInFlight is how many messages of one queue may be in flight, past which ReceiveMessage fails with OverLimit. Default
 	// 120,000, as on AWS; a scenario that wants to see the limit lowers it.
 	MaxInFlight int
+
+	// NoisyGroups makes the choice between message groups that of AWS's fair queues as they are documented: the oldest message goes
+	// first, but a group with 30 messages in flight or more, and over 10 % of all, goes after the others until its backlog is drained
+	// or nothing of it was in flight for 5 minutes. Default: the group with the fewest messages in flight goes first, always, which
+	// also shows with few consumers. (AWS finds a group noisy also by the time that consumers spend on it; that is not done.)
+	NoisyGroups bool
 
 	// MaxQueues is how many queues there may be, past which CreateQueue fails with ServiceUnavailable. Default 10,000. AWS has no such
 	// limit; a test that leaks queues should not take the machine with it.
@@ -62,6 +71,7 @@ type Server struct {
 type operation struct {
 	serve    func(*call, []byte) (any, error)
 	requests atomic.Int64
+	chunks   atomic.Int64 // beyond each request's first
 }
 
 // call is what an operation knows of a request besides its parameters.
@@ -70,6 +80,7 @@ type call struct {
 	base     string          // of queue URLs: "http://host:port"
 	senderID string
 	fate     func() broker.Fate // decides what becomes of the next message
+	payload  int                // bytes of the messages sent or received
 }
 
 // New returns a server without queues. It listens nowhere: the caller owns the listener and serves the Server on it.
@@ -84,7 +95,7 @@ func New(o Options) *Server {
 	}
 	s.broker = broker.New(broker.Config{
 		Region: cmp.Or(o.Region, "us-east-1"), AccountID: s.account,
-		MaxInFlight: o.MaxInFlight, MaxQueues: o.MaxQueues, MaxBytes: o.MaxBytes,
+		MaxInFlight: o.MaxInFlight, NoisyGroups: o.NoisyGroups, MaxQueues: o.MaxQueues, MaxBytes: o.MaxBytes,
 	})
 	s.operations = s.table()
 	return s
@@ -99,9 +110,12 @@ func (s *Server) Close() {
 
 // Stats is a count of what a server has been asked.
 type Stats struct {
-	// Requests is the number of requests by operation, as AWS would bill them (which also bills one more for every 64 KB beyond
-	// the first). Refused ones count too; operations never asked for are left out.
+	// Requests is the number of requests by operation. Refused ones count too; operations never asked for are left out.
 	Requests map[string]int64
+
+	// Billed is the number of requests by operation as AWS bills them: each is one for every 64 KiB, or part of it, of the messages
+	// that it sends or receives, and at least one.
+	Billed map[string]int64
 
 	// Faults is how many requests and messages were struck by an injected [Fault].
 	Faults int64
@@ -109,10 +123,11 @@ type Stats struct {
 
 // Stats returns the counts since New.
 func (s *Server) Stats() Stats {
-	stats := Stats{Requests: map[string]int64{}, Faults: s.faults.hits.Load()}
+	stats := Stats{Requests: map[string]int64{}, Billed: map[string]int64{}, Faults: s.faults.hits.Load()}
 	for name, op := range s.operations {
 		if n := op.requests.Load(); n > 0 {
 			stats.Requests[name] = n
+			stats.Billed[name] = n + op.chunks.Load()
 		}
 	}
 	return stats
@@ -170,6 +185,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) (name string, out
 		scheme = "https://"
 	}
 	c := &call{ctx: r.Context(), base: scheme + r.Host, senderID: sender, fate: kept}
+	defer func() { op.chunks.Add(int64(max(c.payload-1, 0) / billedChunk)) }()
 	if !s.faults.any.Load() {
 		out, err = op.serve(c, body)
 		return name, out, err

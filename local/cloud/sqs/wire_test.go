@@ -274,7 +274,10 @@ func TestServer_StatsCountByOperation(t *testing.T) {
 	}
 	ask(server, request("SendMessage", `{"QueueUrl":"`+queueURL+`"}`)) // refused, and billed
 	ask(server, request("Frobnicate", `{}`))
-	want := sqs.Stats{Requests: map[string]int64{"CreateQueue": 1, "SendMessage": 4}}
+	want := sqs.Stats{
+		Requests: map[string]int64{"CreateQueue": 1, "SendMessage": 4},
+		Billed:   map[string]int64{"CreateQueue": 1, "SendMessage": 4},
+	}
 	if diff := cmp.Diff(want, server.Stats()); diff != "" {
 		t.Fatal(diff)
 	}

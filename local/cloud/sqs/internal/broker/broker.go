@@ -33,6 +33,10 @@ type Config struct {
 	// MaxInFlight is how many messages of a queue may be in flight at once. 0 means 120,000, as on AWS; scenarios lower it.
 	MaxInFlight int
 
+	// NoisyGroups serves groups by age, but those that are noisy after the others, instead of those with the fewest messages in
+	// flight first.
+	NoisyGroups bool
+
 	// MaxQueues and MaxBytes bound what the broker holds in all; AWS has no such bounds. 0 means 10,000 queues and 1 GiB.
 	MaxQueues, MaxBytes int
 }
@@ -155,7 +159,7 @@ func (b *Broker) CreateQueue(name string, attributes, tags map[string]string) er
 	if err != nil {
 		return err
 	}
-	q := newQueue(name, b.ARN(name), b.config.MaxInFlight, &b.held, s, now)
+	q := newQueue(name, b.ARN(name), b.config, &b.held, s, now)
 	maps.Copy(q.tags, tags)
 	q.alarm.running = &b.running
 	q.alarm.fire = func() { b.due(q) }

@@ -43,22 +43,6 @@ type message struct {
 	atAge spot[*message] // in queue.byAge
 }
 
-// tenant is the messages of one MessageGroupId. All messages without one share a tenant that never counts as busy, which is the
-// same as every one of them being a tenant of its own, as on AWS.
-type tenant struct {
-	id       string
-	members  int              // messages anywhere in the queue
-	inFlight int              // always 0 for messages without a group
-	ready    sorted[*message] // by order
-	at       int              // index in queue.tenants, -1 when nothing is ready
-}
-
-// oldest returns the tenant's ready message whose turn it is; nil when none is ready.
-func (t *tenant) oldest() *message {
-	m, _ := t.ready.top()
-	return m
-}
-
 // queue is one queue. The broker's mutex guards it, but for gone and the fields of the first group, which never change.
 type queue struct {
 	id      string // random, so that a handle of a deleted queue is no handle of its namesake
@@ -78,7 +62,8 @@ type queue struct {
 	messages map[uint64]*message
 	byAge    sorted[*message] // all, by sentAt: the first to expire on top
 	hidden   sorted[*message] // delayed and in flight, by visibleAt
-	tenants  indexed[*tenant] // those with something ready: fewest in flight first, then oldest message
+	tenants  indexed[*tenant] // those with something ready, the next to be served on top
+	noisy    map[*tenant]bool // those found to be noisy
 	byGroup  map[string]*tenant
 	count    [nowhere]int // messages by place
 	last     uint64       // order given last
@@ -87,11 +72,16 @@ type queue struct {
 	alarm   alarm     // at the top of hidden
 }
 
-func newQueue(name, arn string, maxInFlight int, held *int, s settings, now time.Time) *queue {
+func newQueue(name, arn string, c Config, held *int, s settings, now time.Time) *queue {
+	fairer := fewestInFlight
+	if c.NoisyGroups {
+		fairer = quietFirst
+	}
 	return &queue{
-		id: newID(), name: name, arn: arn, max: maxInFlight, held: held, created: now, gone: make(chan struct{}),
+		id: newID(), name: name, arn: arn, max: c.MaxInFlight, held: held, created: now, gone: make(chan struct{}),
 		settings: s, modified: now, tags: map[string]string{},
 		messages: map[uint64]*message{},
+		noisy:    map[*tenant]bool{},
 		byGroup:  map[string]*tenant{},
 		byAge: newSorted(
 			func(a, b *message) bool { return a.sentAt.Before(b.sentAt) },
@@ -102,12 +92,7 @@ func newQueue(name, arn string, maxInFlight int, held *int, s settings, now time
 			func(m *message) *spot[*message] { return &m.at },
 		),
 		tenants: indexed[*tenant]{
-			less: func(a, b *tenant) bool {
-				if a.inFlight != b.inFlight {
-					return a.inFlight < b.inFlight
-				}
-				return a.oldest().order < b.oldest().order
-			},
+			less:  fairer,
 			place: func(t *tenant) *int { return &t.at },
 		},
 	}
@@ -135,6 +120,7 @@ func (q *queue) refresh(now time.Time) {
 	for m, ok := q.hidden.top(); ok && !m.visibleAt.After(now); m, ok = q.hidden.top() {
 		q.show(m)
 	}
+	q.calm(now)
 	oldest := now.Add(-q.settings.retention())
 	for m, ok := q.byAge.top(); ok && !m.sentAt.After(oldest); m, ok = q.byAge.top() {
 		q.forget(m)
@@ -187,6 +173,7 @@ func (q *queue) show(m *message) {
 	m.place = ready
 	q.count[ready]++
 	m.tenant.ready.add(m)
+	q.judge(m.tenant)
 	q.rank(m.tenant)
 }
 
@@ -198,6 +185,7 @@ func (q *queue) hide(m *message, where place, until time.Time) {
 	q.hidden.add(m)
 	if where == inFlight && m.tenant.id != "" {
 		m.tenant.inFlight++
+		q.judge(m.tenant)
 		q.rank(m.tenant)
 	}
 }
@@ -217,7 +205,9 @@ func (q *queue) takeOut(m *message) {
 	case inFlight:
 		q.hidden.remove(m)
 		if m.tenant.id != "" {
-			m.tenant.inFlight--
+			if m.tenant.inFlight--; m.tenant.inFlight == 0 {
+				m.tenant.idleSince = time.Now()
+			}
 			q.rank(m.tenant)
 		}
 	}
@@ -234,18 +224,6 @@ func (q *queue) forget(m *message) {
 		delete(q.byGroup, m.tenant.id)
 	}
 	m.tenant = nil
-}
-
-// rank puts a tenant where it belongs after its ready messages or its number in flight have changed.
-func (q *queue) rank(t *tenant) {
-	switch listed, any := t.at >= 0, t.oldest() != nil; {
-	case listed && any:
-		q.tenants.fix(t)
-	case listed:
-		q.tenants.remove(t)
-	case any:
-		q.tenants.add(t)
-	}
 }
 
 // next returns the message whose turn it is, and leaves it where it is; nil when none is ready.
