@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -26,31 +25,27 @@ func (e *SecretError) Error() string {
 	return fmt.Sprintf("line %d holds %s", e.Line, e.What)
 }
 
-// shapes are what keys look like. What comes before must not be a part of a word; an escape's last
-// letter is none.
-var shapes = func() []shape {
-	const before = `(?:^|[^A-Za-z0-9]|\\[bfnrt]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2})`
-	var out []shape
-	for _, s := range [][2]string{
-		{"a bearer token", `(?i:bearer)(?:\s|%20|\+)+[A-Za-z0-9._~+/=-]{16,}`},
-		{"a provider's API key", `(?:sk|pk|rk|sess|xai|pplx)-[A-Za-z0-9_-]{16,}`},
-		{"a provider's API key", `(?:gsk|hf|nvapi)[_-][A-Za-z0-9_-]{16,}`},
-		{"a Google API key", `AIza[A-Za-z0-9_-]{30,}`},
-		{"an AWS access key id", `(?:AKIA|ASIA)[A-Z0-9]{12,}`},
-		{"a Bedrock API key", `(?:ABSK[A-Za-z0-9+/=]{20,}|bedrock-api-key-[A-Za-z0-9+/=_-]{8,})`},
-		{"a JSON web token", `eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`},
-		{"a signature", `(?i:(?:x-amz-)?(?:signature|security-token))(?:=|%3D)[A-Za-z0-9%+/]{16,}`},
-		{"a key of llmq", `llmq_[A-Za-z0-9_]{16,}`},
-		{"a private key", `-----BEGIN [A-Z ]*PRIVATE KEY`},
-	} {
-		out = append(out, shape{"what looks like " + s[0], regexp.MustCompile(before + s[1])})
-	}
-	return out
-}()
+// shapes are what keys look like.
+var shapes = []shape{
+	newShape("a bearer token", "bearer", `(?i:bearer)(?:\s|%20|\+)+[A-Za-z0-9._~+/=-]{16,}`),
+	newShape("a provider's API key", "sk- pk- rk- sess- xai- pplx-", `(?:sk|pk|rk|sess|xai|pplx)-[A-Za-z0-9_-]{16,}`),
+	newShape("a provider's API key", "gsk_ gsk- hf_ hf- nvapi_ nvapi-", `(?:gsk|hf|nvapi)[_-][A-Za-z0-9_-]{16,}`),
+	newShape("a Google API key", "aiza", `AIza[A-Za-z0-9_-]{30,}`),
+	newShape("an AWS access key id", "akia asia", `(?:AKIA|ASIA)[A-Z0-9]{12,}`),
+	newShape("a Bedrock API key", "absk bedrock-api-key-", `(?:ABSK[A-Za-z0-9+/=]{20,}|bedrock-api-key-[A-Za-z0-9+/=_-]{8,})`),
+	newShape("a JSON web token", "eyj", `eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`),
+	newShape("a signature", "signature security-token", `(?i:signature|security-token)(?:=|%3D)[A-Za-z0-9%+/]{16,}`),
+	newShape("a key of llmq", "llmq_", `llmq_[A-Za-z0-9_]{16,}`),
+	newShape("a private key", "-----begin", `-----BEGIN [A-Z ]*PRIVATE KEY`),
+}
 
 type shape struct {
 	what string
-	re   *regexp.Regexp
+	opening
+}
+
+func newShape(what, words, re string) shape {
+	return shape{"what looks like " + what, newOpening(words, re)}
 }
 
 // Scan searches b for secrets: those given, raw, in base64 (at each of its three alignments, both
@@ -137,12 +132,29 @@ func known(b []byte, needles []needle) (what string, at int) {
 }
 
 func shaped(b []byte) (what string, at int) {
+	small := lower(b)
 	for _, s := range shapes {
-		if m := s.re.FindIndex(b); m != nil {
-			return s.what, m[0]
+		for m := range s.matches(b, small) {
+			if startsWord(b, m[0]) {
+				return s.what, m[0]
+			}
 		}
 	}
 	return "", 0
+}
+
+// startsWord reports whether what begins at i is no part of a longer word. The last letter of an escape is none either.
+func startsWord(b []byte, i int) bool {
+	if i == 0 || !alphanumeric(b[i-1]) {
+		return true
+	}
+	return i >= 2 && b[i-2] == '\\' && bytes.IndexByte([]byte("bfnrt"), b[i-1]) >= 0 ||
+		i >= 6 && b[i-6] == '\\' && b[i-5] == 'u' ||
+		i >= 3 && b[i-3] == '%'
+}
+
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
 // unescapeJSON undoes the escapes of JSON strings wherever they stand.

@@ -31,24 +31,27 @@ func allowed(h http.Header, names []string, prefixes ...string) http.Header {
 	return out
 }
 
-// ids match what names an account, organization, project or request. The last group is what is
-// blanked.
-var ids = []*regexp.Regexp{
+// ids match what names an account, organization, project or request. The group is what is blanked.
+var ids = []opening{
 	// arn:aws:bedrock:eu-central-1:123456789012:inference-profile/…, in a path perhaps escaped
-	regexp.MustCompile(`(?i)\barn(?::|%3A)aws[a-z-]*(?::|%3A)[a-z0-9-]*(?::|%3A)[a-z0-9-]*(?::|%3A)([0-9]{12})`),
-	regexp.MustCompile(`(?i)\baccount(?:[ _-]?id)?["']?[ :=]{1,3}["']?([0-9]{12})\b`),
-	regexp.MustCompile(`\borg-([A-Za-z0-9]{20,})`),
-	regexp.MustCompile(`\bproj_([A-Za-z0-9]{16,})`),
-	regexp.MustCompile(`\breq_([A-Za-z0-9]{16,})`),
-	regexp.MustCompile(`(?i)\brequest[ _-]?id\\?["']?[ :=]{1,3}\\?["']?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`),
+	newOpening("arn:aws arn%3aaws", `(?i)arn(?::|%3A)aws[a-z-]*(?::|%3A)[a-z0-9-]*(?::|%3A)[a-z0-9-]*(?::|%3A)([0-9]{12})`),
+	newOpening("account", `(?i)account(?:[ _-]?id)?\\?["']?[ :=]{1,3}\\?["']?([0-9]{12})(?:[^0-9]|$)`),
+	newOpening("org-", `org-([A-Za-z0-9]{20,})`),
+	newOpening("proj_", `proj_([A-Za-z0-9]{16,})`),
+	newOpening("req_", `req_([A-Za-z0-9]{16,})`),
+	newOpening("request", `(?i)request[ _-]?id\\?["']?[ :=]{1,3}\\?["']?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`),
 }
 
 // blank writes zeros over such ids. The length stays, and so do the places of a reply's chunks and
 // the lengths that are told elsewhere. It returns b itself where there is none.
 func blank(b []byte) []byte {
 	out := b
+	small := lower(b)
 	for _, id := range ids {
-		for _, m := range id.FindAllSubmatchIndex(out, -1) {
+		for m := range id.matches(b, small) {
+			if !startsWord(b, m[0]) {
+				continue
+			}
 			if &out[0] == &b[0] {
 				out = slices.Clone(b)
 			}
