@@ -1,0 +1,56 @@
+package cassette
+
+import (
+	"bytes"
+	"iter"
+	"regexp"
+)
+
+// opening is a regular expression all of whose matches begin with one of a few words. Looking for those is a hundred times
+// faster than the expression, and a reply may have megabytes.
+type opening struct {
+	words [][]byte // in small letters
+	re    *regexp.Regexp
+}
+
+// longestMatch is how far from its beginning a match is looked for, in bytes.
+const longestMatch = 4 << 10
+
+// newOpening takes the words as one text with spaces.
+func newOpening(words, re string) opening {
+	return opening{bytes.Fields([]byte(words)), regexp.MustCompile(`\A(?:` + re + `)`)}
+}
+
+// matches yields where the expression matches in b, with its groups, as FindSubmatchIndex does; small is b by [lower].
+func (o opening) matches(b, small []byte) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		for _, word := range o.words {
+			for at := 0; ; at++ {
+				next := bytes.Index(small[at:], word)
+				if next < 0 {
+					break
+				}
+				at += next
+				m := o.re.FindSubmatchIndex(b[at:min(len(b), at+longestMatch)])
+				for i := range m {
+					m[i] += at
+				}
+				if m != nil && !yield(m) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lower is b with the letters A to Z in small ones; other letters could change their length.
+func lower(b []byte) []byte {
+	out := make([]byte, len(b))
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		out[i] = c
+	}
+	return out
+}
