@@ -177,7 +177,9 @@ func TestGateway_H02SlowerThanTheDoor(t *testing.T) {
 	}
 	began := time.Now()
 	resp, body := send(t, r, slow)
-	var e struct{ Error struct{ Code, Message string } }
+	var e struct {
+		Error struct{ Code, Message string }
+	}
 	id := resp.Header.Get("X-LLMQ-Request-Id")
 	if err := json.Unmarshal(body, &e); err != nil || resp.StatusCode != http.StatusGatewayTimeout || e.Error.Code != "timeout" || resp.Header.Get("X-Should-Retry") != "false" || id == "" {
 		t.Fatalf("got %d %s %v", resp.StatusCode, body, resp.Header)
@@ -265,7 +267,9 @@ func TestGateway_CassettesThroughTheWholeCloud(t *testing.T) {
 			continue
 		}
 		resp, got := send(t, r, call{body: `{"model":"chat-a","messages":[{"role":"user","content":"never heard"}]}`})
-		var e struct{ Error struct{ Code, Message string } }
+		var e struct {
+			Error struct{ Code, Message string }
+		}
 		if err := json.Unmarshal(got, &e); err != nil || resp.StatusCode != 500 || e.Error.Code != string(llmq.CodeConfiguration) || resp.Header.Get("X-Should-Retry") != "false" ||
 			resp.Header.Get("X-LLMQ-Attempts") != "1" || !strings.Contains(e.Error.Message, "body at /messages/0/content") || strings.Contains(e.Error.Message, "never heard") {
 			t.Errorf("a miss got %d %s %v", resp.StatusCode, got, resp.Header)
