@@ -19,7 +19,7 @@ import (
 func saturate(t *testing.T, s *server.Server, model string, minutes int) (good, throttled int) {
 	t.Helper()
 	var wg sync.WaitGroup
-	body := `{"inferenceConfig":{"maxTokens":1024},` + converseBody[1:]
+	body := `{"inferenceConfig":{"maxTokens":10240},` + converseBody[1:]
 	for range minutes * 120 {
 		for refused := false; !refused; {
 			before := s.Stats().Models[model]
@@ -52,23 +52,23 @@ func TestLimiterProviders(t *testing.T) {
 		minutes int
 		want    int // good calls, to within 2 %
 	}{
-		{"concurrency-50", 2, 50 * 59}, // 50 each two seconds, but for those that are not back yet
+		{"concurrency-50", 2, 50 * 24}, // who asks each half second has 50 calls each five seconds
 		{"bucket-10-percent", 2, 60 + 1198},
 		{"bucket-1-second", 2, 10 + 1198},
 		{"bucket-60-rpm", 2, 6 + 120},
 		{"calendar-minute", 2, 600 + 600 + 600}, // the provider's clock is ahead
 		{"sliding-minute", 2, 600 + 600},
 		{"sliding-refused-count", 2, 600 + 600 - 120}, // who keeps asking pays for it
-		{"tpm-burndown-5", 2, 3 * 1_200_000 / (1 + 5*250)},
-		{"tpm-by-minute", 2, 3 * 800_000 / (1 + 250)}, // in the last of a minute, in a whole one and in the next
+		{"tpm-burndown-5", 2, 3 * 1_200_000 / (1 + 5*2500)},
+		{"tpm-by-minute", 2, 3 * 800_000 / (1 + 2500)}, // in the last of a minute, in a whole one and in the next
 		{"mixed", 2, 100 + 1200},
 		{"random-2-percent", 2, 60 + 1198},
 		{"halves-and-returns", 3, 10 + 600 + 300 + 600},
 		{"foreign-consumer", 2, 10 + 2*(450+90)},
-		{"outage-by-429", 5, 50*29 + 50*55*60/100 + 50*30},
-		{"outage-by-5xx", 5, 50*29 + 50*55*60/100 + 50*30},
+		{"outage-by-429", 5, 50*12 + 50*55*24/100 + 50*12},
+		{"outage-by-5xx", 5, 50*12 + 50*55*24/100 + 50*12},
 		{"retry-after-true", 2, 60 + 1198},
-		{"retry-after-30-seconds", 2, 50 * 59},
+		{"retry-after-30-seconds", 2, 50 * 24},
 	} {
 		t.Run(tc.model, func(t *testing.T) {
 			t.Parallel()
