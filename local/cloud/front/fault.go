@@ -1,6 +1,7 @@
 package front
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"slices"
@@ -84,6 +85,9 @@ func (f *Front) struck(w http.ResponseWriter, r *http.Request, id string) http.R
 
 // reset closes a connection as a network that broke does.
 func reset(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn() // or the client would be told in TLS's own words
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // what remains is a plain close
 	}

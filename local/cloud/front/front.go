@@ -58,7 +58,8 @@ type Options struct {
 	// stream is cut. A buffered integration gets at most 29s of it, which is AWS's limit without a quota request.
 	Timeout time.Duration
 
-	// IdleTimeout cuts a stream in which nothing comes for so long: 5min, or 30s for an edge-optimised API.
+	// IdleTimeout cuts a stream in which nothing comes for so long, the wait for its first byte included, which is then a
+	// 504: 5min, or 30s for an edge-optimised API.
 	IdleTimeout time.Duration
 
 	// MaxBody bounds a request's body, and MaxHeader its line and the values of its header together; both in bytes, and

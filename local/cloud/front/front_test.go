@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -269,9 +270,20 @@ func TestFront_SilentFunctionIsA504(t *testing.T) {
 		r, _ := io.Pipe()
 		return &lambda.Stream{ReadCloser: r, ContentType: integrationResponse}, nil
 	})
-	srv := serve(t, silent, func(o *Options) { o.Timeout = 50 * time.Millisecond })
-	if resp, text := do(t, srv, "POST", "/x", nil, nil); resp.StatusCode != 504 || text != `{"message":"Endpoint request timed out"}` {
-		t.Errorf("got %d %s", resp.StatusCode, text)
+	unbegun := fakeStreamer(func(ctx context.Context, _ []byte) (*lambda.Stream, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("wait: %w", ctx.Err())
+	})
+	const short = 50 * time.Millisecond
+	for name, srv := range map[string]*httptest.Server{
+		"no prelude in time":       serve(t, silent, func(o *Options) { o.Timeout = short }),
+		"no prelude before idle":   serve(t, silent, func(o *Options) { o.IdleTimeout = short }),
+		"no beginning in time":     serve(t, unbegun, func(o *Options) { o.Timeout = short }),
+		"no beginning before idle": serve(t, unbegun, func(o *Options) { o.IdleTimeout = short }),
+	} {
+		if resp, text := do(t, srv, "POST", "/x", nil, nil); resp.StatusCode != 504 || text != `{"message":"Endpoint request timed out"}` {
+			t.Errorf("%s: got %d %s", name, resp.StatusCode, text)
+		}
 	}
 }
 

@@ -19,7 +19,10 @@ func (f *Front) stream(w http.ResponseWriter, r *http.Request, id string, event 
 	// Not r's context: the client's leaving must not end the function, nor the reading of its reply.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), f.opts.Timeout)
 	defer cancel()
-	reply, err := functions.InvokeStream(ctx, f.opts.Function, event)
+	// The idle clock runs before the first byte, too.
+	begin, begun := context.WithTimeout(ctx, f.opts.IdleTimeout)
+	reply, err := functions.InvokeStream(begin, f.opts.Function, event)
+	begun()
 	if err != nil {
 		f.fail(w, id, classify(err), err)
 		return

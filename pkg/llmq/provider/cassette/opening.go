@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// opening is a regular expression all of whose matches begin with one of a few words. Looking for those is a hundred times
-// faster than the expression, and a reply may have megabytes.
+// opening is a regular expression all of whose matches begin with one of a few words. Looking for those is far
+// faster than for the expression, and a reply may have megabytes.
 type opening struct {
 	words [][]byte // in small letters
 	re    *regexp.Regexp
