@@ -1,9 +1,11 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -174,6 +176,34 @@ func TestServer_RefusesHugeBodies(t *testing.T) {
 	r.Body = io.NopCloser(io.LimitReader(zeros{}, 33<<20))
 	if got := do(s, r); got.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d, want 413", got.Code)
+	}
+}
+
+func TestServer_BodyLimitIsAnOption(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *server.Options) { o.MaxBodyBytes = int64(len(chatBody("m"))) })
+	if got := chat(t, s, "m").Code; got != http.StatusOK {
+		t.Errorf("status %d at the limit, want 200", got)
+	}
+	if got := chat(t, s, "mm"); got.Code != http.StatusRequestEntityTooLarge || !strings.Contains(got.Body.String(), "larger than") {
+		t.Errorf("%d %s above the limit, want 413", got.Code, got.Body)
+	}
+}
+
+func TestServer_CapturesNothingIfToldSo(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := newServer(t, func(o *server.Options) {
+		o.CaptureBytes = -1
+		o.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	post(t, s, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"a secret prompt"}]}`)
+	c := s.Calls()[0]
+	if len(c.Body) != 0 || c.RequestSHA256 == "" {
+		t.Errorf("kept %q", c.Body)
+	}
+	if line := out.String(); !strings.Contains(line, "model=m") || strings.Contains(line, "secret") || strings.Contains(line, apiKey) {
+		t.Errorf("logged %s", line)
 	}
 }
 

@@ -116,6 +116,12 @@ func (s *state) load(rules []Rule, queue []queued, keepQueue bool, now time.Time
 	for _, r := range rules {
 		s.rules = append(s.rules, &liveRule{Rule: r, since: now, rng: newRand(r.Seed)})
 	}
+	for scope, m := range s.meters {
+		inForce := slices.ContainsFunc(rules, func(r Rule) bool { return r.Match == scope.match })
+		if !inForce && m.InFlight() == 0 {
+			delete(s.meters, scope)
+		}
+	}
 	if !keepQueue {
 		s.queue = queue
 	}
