@@ -28,14 +28,18 @@ import (
 // Pipeline is what the local cloud itself carries, with an empty function, in messages a second. All of it runs on one
 // embedded SQS and with as many workers.
 type Pipeline struct {
-	Messages  int     `json:"messages"`
-	Workers   int     `json:"workers"`
-	InProcess float64 `json:"bare_in_process_per_s"` // receive and delete by the SDK, without a socket: the most there is
-	Bare      float64 `json:"bare_per_s"`            // the same over sockets
-	Loop      float64 `json:"event_loop_per_s"`      // the event source instead, its function a Go function that does nothing
-	Processes float64 `json:"pipeline_per_s"`        // its function worker processes
-	LoopShare float64 `json:"event_loop_of_bare"`    // Loop / Bare
-	Share     float64 `json:"pipeline_of_bare"`      // Processes / Bare
+	Messages int `json:"messages"`
+	Workers  int `json:"workers"`
+
+	// By the SDK, but without sockets: a bare loop that receives and deletes, which is the most there is, and the event
+	// source with a Go function that does nothing.
+	BareInProcess float64 `json:"bare_in_process_per_s"`
+	LoopInProcess float64 `json:"event_loop_in_process_per_s"`
+
+	// The same over sockets, and with worker processes for the function.
+	Bare      float64 `json:"bare_per_s"`
+	Loop      float64 `json:"event_loop_per_s"`
+	Processes float64 `json:"pipeline_per_s"`
 }
 
 const (
@@ -72,7 +76,7 @@ func measurePipeline(ctx context.Context, n int, errOut io.Writer) (p Pipeline, 
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 2 * pipelineWorkers
 	defer transport.CloseIdleConnections()
-	sockets := benchClient(url, sqs.RebufferTransport(transport))
+	sockets, inProcess := benchClient(url, sqs.RebufferTransport(transport)), benchClient(url, server.Transport())
 	host, err := benchHost()
 	if err != nil {
 		return p, err
@@ -90,9 +94,10 @@ func measurePipeline(ctx context.Context, n int, errOut io.Writer) (p Pipeline, 
 		client *awssqs.Client
 		work   func(context.Context, *tally) error
 	}{
-		{"receive and delete, in process", &p.InProcess, benchClient(url, server.Transport()), bareLoop},
+		{"receive and delete, in process", &p.BareInProcess, inProcess, bareLoop},
+		{"event source, in process", &p.LoopInProcess, inProcess, eventLoop(nothing)},
 		{"receive and delete, over sockets", &p.Bare, sockets, bareLoop},
-		{"event source, Go function", &p.Loop, sockets, eventLoop(nothing)},
+		{"event source, over sockets", &p.Loop, sockets, eventLoop(nothing)},
 		{"event source, worker processes", &p.Processes, sockets, eventLoop(host)},
 	}
 	took := make([]time.Duration, len(steps))
@@ -109,7 +114,6 @@ func measurePipeline(ctx context.Context, n int, errOut io.Writer) (p Pipeline, 
 	for i, step := range steps {
 		*step.rate = float64(p.Messages) / took[i].Seconds()
 	}
-	p.LoopShare, p.Share = p.Loop/p.Bare, p.Processes/p.Bare
 	return p, nil
 }
 
@@ -356,17 +360,18 @@ func eventLoop(fn invoker) func(context.Context, *tally) error {
 
 func pipelineTable(out io.Writer, p Pipeline) {
 	var b bytes.Buffer
-	row := func(name string, rate, share float64) {
-		fmt.Fprintf(&b, "  %-32s %8.0f/s", name, rate)
-		if share > 0 {
-			fmt.Fprintf(&b, "  %3.0f %%", 100*share)
-		}
-		b.WriteByte('\n')
-	}
 	fmt.Fprintf(&b, "%d messages through the local cloud, %d workers, batches of 10, an empty function; none lost, none twice\n", p.Messages, p.Workers)
-	row("receive and delete, in process", p.InProcess, 0)
-	row("receive and delete, over sockets", p.Bare, 0)
-	row("event source, Go function", p.Loop, p.LoopShare)
-	row("event source, worker processes", p.Processes, p.Share)
+	for _, row := range []struct {
+		name       string
+		rate, bare float64
+	}{
+		{"receive and delete, in process", p.BareInProcess, p.BareInProcess},
+		{"event source, in process", p.LoopInProcess, p.BareInProcess},
+		{"receive and delete, over sockets", p.Bare, p.Bare},
+		{"event source, over sockets", p.Loop, p.Bare},
+		{"event source, worker processes", p.Processes, p.Bare},
+	} {
+		fmt.Fprintf(&b, "  %-32s %8.0f/s  %3.0f %%\n", row.name, row.rate, 100*row.rate/row.bare)
+	}
 	_, _ = b.WriteTo(out) // a terminal
 }

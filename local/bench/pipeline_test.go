@@ -26,13 +26,15 @@ func TestPipeline_GivesEveryRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, rate := range map[string]float64{"in process": p.InProcess, "bare": p.Bare, "loop": p.Loop, "processes": p.Processes, "share": p.Share, "loop's share": p.LoopShare} {
+	for name, rate := range map[string]float64{
+		"bare, in process": p.BareInProcess, "loop, in process": p.LoopInProcess, "bare": p.Bare, "loop": p.Loop, "processes": p.Processes,
+	} {
 		if rate <= 0 {
 			t.Errorf("%s: %v", name, rate)
 		}
 	}
 	pipelineTable(&table, p)
-	if p.Messages != 400 || strings.Count(steps.String(), "\n") != 4*rounds || strings.Count(table.String(), "\n") != 5 {
+	if p.Messages != 400 || strings.Count(steps.String(), "\n") != 5*rounds || strings.Count(table.String(), "\n") != 6 {
 		t.Errorf("%d messages\n%s%s", p.Messages, &steps, &table)
 	}
 }

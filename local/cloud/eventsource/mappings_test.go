@@ -124,9 +124,9 @@ func TestMappings_NoTransition(t *testing.T) {
 func TestMappings_AnUpdateTakesItsTime(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", func(o *Options) { o.Transition = time.Minute }, func(t *testing.T, w *world) {
-		w.invoke = slowly(time.Second)
+		w.on(slowly(time.Second))
 		s := w.add(func(m *Mapping) { m.BatchSize, m.MaximumConcurrency = 1, 10 })
-		w.send(numbered(3000)...)
+		w.send(numbered(1000)...)
 		time.Sleep(10 * time.Second)
 		info := w.update(w.mappings.List("", "")[0].UUID, Change{MaximumConcurrency: new(2)})
 		if info.Mapping.MaximumConcurrency != 2 {
@@ -164,7 +164,7 @@ func TestMappings_OneChangeAtATime(t *testing.T) {
 func TestMappings_DisablingDrains(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "900", nil, func(t *testing.T, w *world) {
-		w.invoke = slowly(10 * time.Minute)
+		w.on(slowly(10 * time.Minute))
 		w.add(nil)
 		w.send("a")
 		synctest.Wait()
@@ -186,13 +186,13 @@ func TestMappings_DisablingDrains(t *testing.T) {
 func TestMappings_LoadSurvivesPausesAndUpdates(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "120", nil, func(t *testing.T, w *world) {
-		bodies := numbered(3000)
-		w.invoke = slowly(time.Second)
+		bodies := numbered(1500)
+		w.on(slowly(time.Second))
 		w.add(func(m *Mapping) { m.MaximumConcurrency = 10 })
 		uuid := w.mappings.List("", "")[0].UUID
 		go func() {
-			for i := 0; i < len(bodies); i += 100 {
-				w.send(bodies[i : i+100]...)
+			for i := 0; i < len(bodies); i += 50 {
+				w.send(bodies[i : i+50]...)
 				time.Sleep(time.Second)
 			}
 		}()
@@ -272,10 +272,10 @@ func TestMappings_SecondOfAPairIsAConflict(t *testing.T) {
 func TestMappings_CloseIsTheEnd(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", nil, func(t *testing.T, w *world) {
-		w.invoke = func(ctx context.Context, _ events.SQSEvent) (any, error) {
+		w.on(func(ctx context.Context, _ events.SQSEvent) (any, error) {
 			<-ctx.Done() // longer than anyone waits
 			return nil, ctx.Err()
-		}
+		})
 		s := w.add(nil)
 		w.send("a")
 		synctest.Wait()
@@ -301,12 +301,12 @@ func TestMappings_CloseIsTheEnd(t *testing.T) {
 func TestMappings_EventCountIsPublishedWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", nil, func(t *testing.T, w *world) {
-		w.invoke = func(_ context.Context, e events.SQSEvent) (any, error) {
+		w.on(func(_ context.Context, e events.SQSEvent) (any, error) {
 			if e.Records[0].Body == "throttled" && e.Records[0].Attributes["ApproximateReceiveCount"] == "1" && len(w.invocations()) == 2 {
 				return nil, &lambda.Error{Code: lambda.CodeThrottled, Function: "worker"}
 			}
 			return failures(), nil
-		}
+		})
 		s := w.add(nil)
 		w.send("a")
 		time.Sleep(time.Second)

@@ -58,13 +58,13 @@ func TestReply_DecidesWhatStaysInTheQueue(t *testing.T) {
 			t.Parallel()
 			inWorld(t, "60", nil, func(t *testing.T, w *world) {
 				w.send("a", "b", "c")
-				w.invoke = func(_ context.Context, e events.SQSEvent) (any, error) {
+				w.on(func(_ context.Context, e events.SQSEvent) (any, error) {
 					if len(w.invocations()) > 1 {
 						return failures(), nil // they have come back
 					}
 					slices.SortFunc(e.Records, func(x, y events.SQSMessage) int { return int(x.Body[0]) - int(y.Body[0]) })
 					return tt.reply(e)
-				}
+				})
 				s := w.add(nil)
 				time.Sleep(59 * time.Second) // bubble time, as everywhere in these tests
 				if visible, hidden := w.left(); visible != "0" || hidden != []string{"0", "1", "2", "3"}[len(tt.stay)] {
@@ -96,7 +96,7 @@ func TestReply_NotReadUnlessTheMappingAsks(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", nil, func(t *testing.T, w *world) {
 		w.send("a")
-		w.invoke = func(_ context.Context, e events.SQSEvent) (any, error) { return failures(e.Records[0].MessageId), nil }
+		w.on(func(_ context.Context, e events.SQSEvent) (any, error) { return failures(e.Records[0].MessageId), nil })
 		w.add(func(m *Mapping) { m.ReportBatchItemFailures = false })
 		time.Sleep(10 * time.Minute)
 		if visible, hidden := w.left(); visible+hidden != "00" || len(w.invocations()) != 1 {
@@ -110,7 +110,7 @@ func TestReply_VisibilityOfTheFunctionHolds(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", nil, func(t *testing.T, w *world) {
 		w.send("a")
-		w.invoke = func(ctx context.Context, e events.SQSEvent) (any, error) {
+		w.on(func(ctx context.Context, e events.SQSEvent) (any, error) {
 			if _, err := w.queue.ChangeMessageVisibility(ctx, &awssqs.ChangeMessageVisibilityInput{
 				QueueUrl: &w.url, ReceiptHandle: &e.Records[0].ReceiptHandle, VisibilityTimeout: 7,
 			}); err != nil {
@@ -120,7 +120,7 @@ func TestReply_VisibilityOfTheFunctionHolds(t *testing.T) {
 				return failures(), nil
 			}
 			return failures(e.Records[0].MessageId), nil
-		}
+		})
 		w.add(nil)
 		time.Sleep(10 * time.Minute)
 		want := []call{{0, []string{"a"}}, {7 * time.Second, []string{"a"}}, {14 * time.Second, []string{"a"}}}
@@ -135,13 +135,13 @@ func TestReply_DeletingTwiceIsNoHarm(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", nil, func(t *testing.T, w *world) {
 		w.send("a", "b")
-		w.invoke = func(ctx context.Context, e events.SQSEvent) (any, error) {
+		w.on(func(ctx context.Context, e events.SQSEvent) (any, error) {
 			_, err := w.queue.DeleteMessage(ctx, &awssqs.DeleteMessageInput{QueueUrl: &w.url, ReceiptHandle: &e.Records[0].ReceiptHandle})
 			if err != nil {
 				t.Error(err)
 			}
 			return failures(), nil
-		}
+		})
 		s := w.add(nil)
 		time.Sleep(10 * time.Minute)
 		if visible, hidden := w.left(); visible+hidden != "00" || len(w.invocations()) != 1 || s.Stats().PollErrors != 0 {
@@ -157,13 +157,13 @@ func TestThrottle_CountsReceives(t *testing.T) {
 		w.send("a")
 		began := time.Now()
 		var receives string
-		w.invoke = func(_ context.Context, e events.SQSEvent) (any, error) {
+		w.on(func(_ context.Context, e events.SQSEvent) (any, error) {
 			if time.Since(began) < 40*time.Second {
 				return nil, &lambda.Error{Code: lambda.CodeThrottled, Function: "worker"}
 			}
 			receives = e.Records[0].Attributes["ApproximateReceiveCount"]
 			return failures(), nil
-		}
+		})
 		s := w.add(nil)
 		time.Sleep(10 * time.Minute)
 		st := s.Stats()
@@ -176,15 +176,18 @@ func TestThrottle_CountsReceives(t *testing.T) {
 func TestEvent_AttributesOfARealQueue(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "60", nil, func(t *testing.T, w *world) {
-		var got events.SQSMessage
-		w.invoke = func(_ context.Context, e events.SQSEvent) (any, error) { got = e.Records[0]; return failures(), nil }
+		messages := make(chan events.SQSMessage, 1)
+		w.on(func(_ context.Context, e events.SQSEvent) (any, error) {
+			messages <- e.Records[0]
+			return failures(), nil
+		})
 		_, err := w.queue.SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: &w.url, MessageBody: aws.String("a"), MessageGroupId: aws.String("tenant")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		w.add(nil)
-		time.Sleep(time.Second)
+		got := <-messages
 		sent := "946684800000" // when a bubble begins, in ms
 		want := map[string]string{
 			"ApproximateReceiveCount": "1", "SentTimestamp": sent, "ApproximateFirstReceiveTimestamp": "946684801000", "SenderId": "id", "MessageGroupId": "tenant",

@@ -52,13 +52,13 @@ func (w *world) concurrency(s *Source, n int) {
 func TestUpdate_ConcurrencyUnderLoad(t *testing.T) {
 	t.Parallel()
 	inWorld(t, "300", nil, func(t *testing.T, w *world) {
-		bodies := numbered(2000)
+		bodies := numbered(1300)
 		w.send(bodies...)
-		w.invoke = slowly(2 * time.Second)
+		w.on(slowly(2 * time.Second))
 		s := w.add(func(m *Mapping) { m.BatchSize, m.MaximumConcurrency = 1, 20 })
 		running := func(want int) {
 			t.Helper()
-			time.Sleep(30 * time.Second)
+			time.Sleep(20*time.Second + 30*time.Millisecond) // beside the tenths at which invocations begin and end
 			if got := s.Stats().Concurrency; got != want {
 				t.Errorf("%d at once, want %d", got, want)
 			}
@@ -107,7 +107,7 @@ func TestUpdate_BatchesFollow(t *testing.T) {
 		if diff := cmp.Diff([]int{5, 5, 10}, sizes()); diff != "" {
 			t.Error(diff)
 		}
-		w.invoke = func(context.Context, events.SQSEvent) (any, error) { return "oops", nil }
+		w.on(func(context.Context, events.SQSEvent) (any, error) { return "oops", nil })
 		m.ReportBatchItemFailures = false
 		if err := s.Update(m); err != nil {
 			t.Fatal(err)
@@ -250,15 +250,15 @@ func TestBackOff_FailuresTakeConcurrencyAway(t *testing.T) {
 			t.Parallel()
 			inWorld(t, "30", nil, func(t *testing.T, w *world) {
 				began := time.Now()
-				w.invoke = func(ctx context.Context, _ events.SQSEvent) (any, error) {
-					sleep(ctx, 500*time.Millisecond)
+				w.on(func(ctx context.Context, _ events.SQSEvent) (any, error) {
+					sleep(ctx, time.Second)
 					if since := time.Since(began); since > 20*time.Second && since < 2*time.Minute {
 						return nil, tt.err
 					}
 					return failures(), nil
-				}
+				})
 				s := w.add(func(m *Mapping) { m.BatchSize, m.MaximumConcurrency, m.ReportBatchItemFailures = 1, 20, tt.report })
-				w.send(numbered(3000)...)
+				w.send(numbered(1600)...)
 				workers := func(at time.Duration) int {
 					time.Sleep(time.Until(began.Add(at)))
 					return s.Stats().Workers

@@ -56,11 +56,14 @@ type world struct {
 	url      string // of the queue "calls"
 	mappings *Mappings
 	api      *awslambda.Client
-	invoke   func(ctx context.Context, e events.SQSEvent) (any, error) // reply, or error of the function; set it before deliveries
 
-	mu    sync.Mutex
-	calls []call
+	mu       sync.Mutex // guards what follows
+	function function
+	calls    []call
 }
+
+// function is what a function does: its reply, or its error.
+type function func(ctx context.Context, e events.SQSEvent) (any, error)
 
 // call is an invocation.
 type call struct {
@@ -100,11 +103,12 @@ func inWorld(t *testing.T, visibility string, edit func(*Options), test func(*te
 			}
 			w.mu.Lock()
 			w.calls = append(w.calls, c)
+			function := w.function
 			w.mu.Unlock()
-			if w.invoke == nil {
+			if function == nil {
 				return lambda.Result{}, nil
 			}
-			return result(w.invoke(ctx, e))
+			return result(function(ctx, e))
 		})
 		if edit != nil {
 			edit(&o)
@@ -119,6 +123,13 @@ func inWorld(t *testing.T, visibility string, edit func(*Options), test func(*te
 		})
 		test(t, w)
 	})
+}
+
+// on has the functions do that from now on. Until then they succeed.
+func (w *world) on(f function) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.function = f
 }
 
 // result is what the host makes of a function's answer: a reply as it is when it is a string, a failure of the service when
