@@ -20,7 +20,7 @@ import (
 type Counts struct {
 	Accepted int64 // connections that were passed on
 	Refused  int64 // connections that were not, for Refuse or because the server could not be dialled
-	Cut      int64 // connections that Cut ended
+	Cut      int64 // connections that were reset, by Cut or by use after Lapse
 	Open     int   // connections at this moment
 	Up       int64 // bytes passed to the server
 	Down     int64 // bytes passed to the clients
@@ -80,6 +80,18 @@ func (r *Relay) Hang() {
 	defer r.mu.Unlock()
 	if isClosed(r.flowing) {
 		r.flowing = make(chan struct{})
+	}
+}
+
+// Lapse makes the connections that there are look alive until their client next sends
+// something, and resets them then. So a client finds its pooled connections after a
+// freeze, when the server has closed them meanwhile and its word of that was lost. New ones
+// pass.
+func (r *Relay) Lapse() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for l := range r.links {
+		l.lapsed = true
 	}
 }
 
@@ -196,7 +208,7 @@ type link struct {
 	over   chan struct{} // closed by the first reset
 	once   sync.Once
 
-	stranded bool // guarded by relay.mu
+	stranded, lapsed bool // guarded by relay.mu
 
 	mu     sync.Mutex // guards server
 	server net.Conn   // nil until it is dialled
@@ -238,20 +250,25 @@ func (l *link) run() {
 		abort(server)
 	}
 	var copies sync.WaitGroup
-	copies.Go(func() { l.copy(server, l.client, &r.counts.Up) })
-	copies.Go(func() { l.copy(l.client, server, &r.counts.Down) })
+	copies.Go(func() { l.copy(server, l.client, &r.counts.Up, l.lapse) })
+	copies.Go(func() { l.copy(l.client, server, &r.counts.Down, func() bool { return false }) })
 	copies.Wait()
 	_, _ = l.client.Close(), server.Close() // they may be reset already
 }
 
 // copy passes on what comes from src until its end, and then that end. An error of
-// either side resets both: a client must not take a broken reply for a short one.
-func (l *link) copy(dst, src net.Conn, count *int64) {
+// either side, or a chunk that meets a lapsed connection, resets both: a client must not
+// take a broken reply for a short one.
+func (l *link) copy(dst, src net.Conn, count *int64, lapsed func() bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
 			if !l.hold() {
+				return
+			}
+			if lapsed() {
+				l.reset()
 				return
 			}
 			if _, werr := dst.Write(buf[:n]); werr != nil {
@@ -294,6 +311,16 @@ func (l *link) hold() bool {
 	case <-l.over:
 		return false
 	}
+}
+
+// lapse says whether the client finds its connection lapsed.
+func (l *link) lapse() bool {
+	l.relay.mu.Lock()
+	defer l.relay.mu.Unlock()
+	if l.lapsed {
+		l.relay.counts.Cut++
+	}
+	return l.lapsed
 }
 
 func (l *link) reset() {

@@ -146,6 +146,28 @@ func TestHang_HoldsBytesBackUntilResume(t *testing.T) {
 	expect(t, fresh, "c")
 }
 
+func TestLapse_ResetsAtTheNextUse(t *testing.T) {
+	t.Parallel()
+	r := echo(t)
+	old := dial(t, r)
+	send(t, old, "a")
+	expect(t, old, "a")
+	r.Lapse()
+	if c := r.Counts(); c.Open != 1 || c.Cut != 0 {
+		t.Errorf("counts %+v, want a connection that looks alive", c)
+	}
+	send(t, old, "b")
+	if _, err := old.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want a reset", err)
+	}
+	fresh := dial(t, r)
+	send(t, fresh, "c")
+	expect(t, fresh, "c")
+	if c := r.Counts(); c.Cut != 1 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
 func TestStrand_SilencesWhatThereIsOnly(t *testing.T) {
 	t.Parallel()
 	r := echo(t)
