@@ -10,8 +10,9 @@ import (
 )
 
 // pollGrace is how long a poll that has just begun may take to end by itself when polls are to end: messages may be on
-// their way, and hanging up would hide them for a visibility timeout. One that waits longer waits in vain.
-const pollGrace = 100 * time.Millisecond
+// their way, and hanging up would hide them for a visibility timeout. One that waits longer waits in vain. It is long for a
+// server on the same machine, but the machine may be busy.
+const pollGrace = time.Second
 
 // poll is a receive.
 type poll struct {

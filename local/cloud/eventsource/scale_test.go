@@ -93,3 +93,25 @@ func TestRun_GrowthIsPaced(t *testing.T) {
 		stop()
 	})
 }
+
+// AWS's own bound, where the mapping sets none.
+func TestRun_NeverMoreThan1250AtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.invoke = func(ctx context.Context, _ string, _ []byte) (lambda.Result, error) {
+			sleep(ctx, time.Hour)
+			return lambda.Result{}, nil
+		}
+		b.tuning.DrainTimeout = 0
+		for i := range 2000 {
+			b.arrive <- texts(fmt.Sprint("m", i))
+		}
+		s, stop := b.start(t)
+		time.Sleep(10 * time.Minute) // 1,250 take a little over four, at 300 a minute
+		if got := s.Stats(); got.Concurrency != 1250 || got.PeakConcurrency != 1250 {
+			t.Errorf("%d at once, at most %d", got.Concurrency, got.PeakConcurrency)
+		}
+		stop()
+	})
+}

@@ -35,6 +35,8 @@ type invoker interface {
 	InvokeAsync(name string, payload []byte, opts lambda.InvokeOptions) (requestID string, err error)
 }
 
+var _ invoker = (*lambda.Host)(nil)
+
 // Options describe a schedule. All fields but Input and Logger are required.
 type Options struct {
 	Name      string // of the schedule, in the group "default"
