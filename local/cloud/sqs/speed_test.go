@@ -23,7 +23,7 @@ import (
 //
 // bare-msg/s is the rate of the least that could answer: a slice, a map of what is in flight and a mutex, behind the same HTTP, the
 // same JSON and the checksums the protocol asks for. It has no visibility timeouts, no delays, no groups, no retention, no waiting
-// polls, no strictness. sqs-msg/s is the embedded server's rate. The two take turns of 1,000 messages, so that whatever else the
+// polls, no strictness, and its ids are its handles. sqs-msg/s is the embedded server's rate. The two take turns of 1,000 messages, so that whatever else the
 // machine does strikes both, and all three figures are medians over turns; sqs/bare is that of the ratio. Over sockets is how the
 // product reaches it. In process there is no socket, so the ratio is harder to keep.
 func BenchmarkReceiveDelete(b *testing.B) {
@@ -106,7 +106,7 @@ func (s *bareStore) send(in *sendMessageBatchInput) any {
 	result := sendMessageBatchResult{Successful: []sentEntry{}}
 	for _, e := range in.Entries {
 		s.last++
-		m := bareMessage{id: strconv.Itoa(s.last), body: e.MessageBody, digest: bodyDigest(e.MessageBody), sent: time.Now().UnixMilli()}
+		m := bareMessage{id: fmt.Sprintf("00000000-0000-4000-8000-%012d", s.last), body: e.MessageBody, digest: bodyDigest(e.MessageBody), sent: time.Now().UnixMilli()}
 		s.ready = append(s.ready, m)
 		result.Successful = append(result.Successful, sentEntry{e.identified, receipt{MessageID: m.id, BodyDigest: m.digest}})
 	}

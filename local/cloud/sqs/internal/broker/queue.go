@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"crypto/rand"
 	"slices"
 	"time"
 )
@@ -72,13 +73,16 @@ type queue struct {
 	alarm   alarm     // at the top of hidden
 }
 
+// queueIDLength is that of a queue's id in characters, 5 bits each: few, as every handle carries it.
+const queueIDLength = 16
+
 func newQueue(name, arn string, c Config, held *int, s settings, now time.Time) *queue {
 	fairer := fewestInFlight
 	if c.NoisyGroups {
 		fairer = quietFirst
 	}
 	return &queue{
-		id: newID(), name: name, arn: arn, max: c.MaxInFlight, held: held, created: now, gone: make(chan struct{}),
+		id: rand.Text()[:queueIDLength], name: name, arn: arn, max: c.MaxInFlight, held: held, created: now, gone: make(chan struct{}),
 		settings: s, modified: now, tags: map[string]string{},
 		messages: map[uint64]*message{},
 		noisy:    map[*tenant]bool{},

@@ -25,6 +25,8 @@ type Message struct {
 	SentAt          time.Time
 	FirstReceivedAt time.Time
 	Receives        int // this one included, by all queues
+
+	key uint64 // of the handle
 }
 
 func (p Poll) check() error {
@@ -68,7 +70,7 @@ func (b *Broker) Receive(ctx context.Context, name string, p Poll) ([]Message, e
 		if over {
 			return nil, Fail(OverLimit, "Too many messages in flight, limit is %d", q.max)
 		}
-		return got, nil
+		return withHandles(q, got), nil
 	}
 	w := q.join()
 	b.running.Add(1)
@@ -96,9 +98,17 @@ func (b *Broker) await(ctx context.Context, q *queue, w *waiter, p Poll, wait ti
 			if ctx.Err() != nil && len(got) == 0 {
 				return nil, callerLeft()
 			}
-			return got, nil
+			return withHandles(q, got), nil
 		}
 	}
+}
+
+// withHandles gives messages their handles, which would take long under the lock.
+func withHandles(q *queue, got []Message) []Message {
+	for i := range got {
+		got[i].Handle = handleOf(q, got[i].key, got[i].Receives)
+	}
+	return got
 }
 
 // retake looks for messages for a waiting poll, and tells whether the poll is done. A poll whose caller has left takes nothing, and
@@ -124,7 +134,7 @@ func (b *Broker) retake(ctx context.Context, q *queue, w *waiter, p Poll, ended 
 	return got, done
 }
 
-// take receives what is ready, moving dead letters away.
+// take receives what is ready, moving dead letters away. The messages still lack their handles.
 func (b *Broker) take(q *queue, p Poll, now time.Time) []Message {
 	most := orDefault(p.Max, 1)
 	visibility := time.Duration(orDefault(p.VisibilitySeconds, q.settings.visibility)) * time.Second
@@ -158,8 +168,8 @@ func (b *Broker) take(q *queue, p Poll, now time.Time) []Message {
 			q.show(m)
 		}
 		got = append(got, Message{
-			Outgoing: m.Outgoing, ID: m.id, Handle: handleOf(q, m), SenderID: m.senderID, SourceARN: m.sourceARN,
-			SentAt: m.sentAt, FirstReceivedAt: m.firstReceivedAt, Receives: m.receives,
+			Outgoing: m.Outgoing, ID: m.id, SenderID: m.senderID, SourceARN: m.sourceARN,
+			SentAt: m.sentAt, FirstReceivedAt: m.firstReceivedAt, Receives: m.receives, key: m.key,
 		})
 	}
 	return got
