@@ -51,7 +51,7 @@ func (m *Meter) Start(now time.Time, l Limits, n Need) (Grant, *Refusal) {
 	refusal := m.refuse(now, l, n)
 	if refusal != nil {
 		if l.Requests.PerMinute > 0 && l.Requests.CountRefused {
-			m.requests.take(now, 1)
+			m.requests.waste(now)
 		}
 		return Grant{}, refusal
 	}

@@ -38,8 +38,8 @@ type Rate struct {
 	Window Window
 	// Skew is how far the provider's clock is ahead of ours, for Minute.
 	Skew time.Duration
-	// CountRefused charges refused calls too, as some Sliding quotas do: whoever keeps asking is
-	// never let in.
+	// CountRefused charges refused calls too, as OpenAI does: whoever asks as often as the quota
+	// allows without ever pausing is not let in any more.
 	CountRefused bool
 }
 

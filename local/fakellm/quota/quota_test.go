@@ -95,6 +95,22 @@ func TestMeter_CountRefusedKeepsOut(t *testing.T) {
 	}
 }
 
+func TestMeter_CountRefusedEmptiesABucket(t *testing.T) {
+	t.Parallel()
+	var m quota.Meter
+	l := quota.Limits{Requests: quota.Rate{PerMinute: 60, Burst: 2, CountRefused: true}}
+	starts(&m, start(), l, quota.Need{})
+	for s := range 100 { // twice a second is too often
+		at := start().Add(time.Duration(s) * 500 * time.Millisecond)
+		if _, refused := m.Start(at, l, quota.Need{}); refused == nil || refused.After > time.Second {
+			t.Fatalf("after %d calls: %+v", s, refused)
+		}
+	}
+	if let, _ := starts(&m, start().Add(51*time.Second), l, quota.Need{}); let != 1 {
+		t.Errorf("let in %d a second and a half after the last call, want 1", let)
+	}
+}
+
 // Bedrock: input and max_tokens are reserved, and a token of output costs five.
 func TestMeter_ReserveSettlesWithBurndown(t *testing.T) {
 	t.Parallel()

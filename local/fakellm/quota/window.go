@@ -108,6 +108,15 @@ func (w *window) take(now time.Time, amount float64) {
 	w.log = append(w.log, taken{now, amount})
 }
 
+// waste charges a call that was refused. A bucket has no more to lose than what is in it.
+func (w *window) waste(now time.Time) {
+	if w.kind == Bucket {
+		w.left = max(min(w.left, 0), w.left-1)
+		return
+	}
+	w.take(now, 1)
+}
+
 // settle gives back what was taken at that time and not used; below zero it takes more, now. What
 // was taken in a minute that is over comes back to nobody.
 func (w *window) settle(now, at time.Time, r Rate, amount float64) {

@@ -22,9 +22,10 @@ import (
 //	GET    /_admin/quotas    each meter: where its phase is, what is in flight and left
 //	GET    /_admin/calls     ?model=&region=&after=SEQ&limit=N (default 100, at most 1,000), oldest first
 //	GET    /_admin/stats
+//	GET    /_admin/timeline  ?model=: each second in which a model, or any, did something
 //
-// Their meaning is that of Load, SetRules, Program, SetLatency, Release, Reset, Quotas, Calls and
-// Stats. The fields are those of Rule, Phase, Reply and so on; the package's documentation shows
+// Their meaning is that of Load, SetRules, Program, SetLatency, Release, Reset, Quotas, Calls,
+// Stats and Timeline. The fields are those of Rule, Phase, Reply and so on; the package's documentation shows
 // a whole program.
 const adminPrefix = "/_admin"
 
@@ -53,6 +54,7 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 		"/reset":    {http.MethodPost, s.adminReset},
 		"/calls":    {http.MethodGet, s.adminCalls},
 		"/stats":    {http.MethodGet, s.adminStats},
+		"/timeline": {http.MethodGet, s.adminTimeline},
 	}
 	route, found := routes[strings.TrimPrefix(r.URL.EscapedPath(), adminPrefix)]
 	switch {
@@ -224,5 +226,15 @@ func (s *Server) adminQuotas(w http.ResponseWriter, _ *http.Request) error {
 		all = append(all, newQuotaJSON(q))
 	}
 	write(w, jsonReply(http.StatusOK, map[string][]quotaJSON{"quotas": all}))
+	return nil
+}
+
+func (s *Server) adminTimeline(w http.ResponseWriter, r *http.Request) error {
+	seconds := []secondJSON{}
+	for _, each := range s.Timeline(r.URL.Query().Get("model")) {
+		each.At = each.At.UTC()
+		seconds = append(seconds, secondJSON(each))
+	}
+	write(w, jsonReply(http.StatusOK, map[string][]secondJSON{"seconds": seconds}))
 	return nil
 }

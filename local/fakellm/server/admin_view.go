@@ -101,3 +101,16 @@ func newStatsJSON(stats Stats, now time.Time) statsJSON {
 		Keys:    gaugesJSON(stats.Keys, counted),
 	}
 }
+
+type secondJSON struct {
+	At           time.Time `json:"at"`
+	Calls        int       `json:"calls"`
+	Admitted     int       `json:"admitted"`
+	Throttled    int       `json:"throttled"`
+	Good         int       `json:"good"`
+	Failed       int       `json:"failed"`
+	Peak         int       `json:"peak"`
+	InputTokens  int64     `json:"input_tokens"`
+	OutputTokens int64     `json:"output_tokens"`
+	Charge       int64     `json:"charged_tokens"`
+}

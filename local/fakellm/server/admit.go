@@ -51,6 +51,7 @@ func (s *state) begin(c *call, a ask, wi wire, now time.Time) plan {
 		c.record.ThrottledBy = p.throttled.Cause
 	}
 	c.record.Fail = p.reply.Fail
+	s.timelines.begin(c, now, [2]int{s.all.InFlight, s.models.of(a.model).InFlight})
 	if p.reply.Hang || p.reply.Fail == FailStall {
 		c.release = make(chan struct{})
 		s.hung[c] = struct{}{}

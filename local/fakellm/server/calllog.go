@@ -62,6 +62,9 @@ type Call struct {
 	Header http.Header
 }
 
+// good says whether the call was answered, whole.
+func (c Call) good() bool { return c.Outcome == Replied && c.Status < http.StatusBadRequest }
+
 // callLog keeps the latest calls. Its owner guards it.
 type callLog struct {
 	limit int

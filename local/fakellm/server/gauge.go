@@ -46,7 +46,7 @@ func (g *Gauge) end(c Call) {
 	switch {
 	case c.ThrottledBy != "" || c.Status == statusThrottled:
 		g.Throttled++
-	case c.Outcome == Replied && c.Status < 400:
+	case c.good():
 		g.Good++
 		g.InputTokens += int64(c.InputTokens)
 		g.OutputTokens += int64(c.OutputTokens)

@@ -13,21 +13,22 @@ import (
 
 // state is everything that changes. One mutex guards it all; nothing waits while holding it.
 type state struct {
-	mu      sync.Mutex
-	queue   []queued
-	latency Latency // of calls that no rule is for
-	rng     *rand.Rand
-	rules   []*liveRule
-	meters  map[scope]*quota.Meter
-	hung    map[*call]struct{}
-	log     callLog
-	seen    *repeats
-	since   time.Time // of all counters
-	all     Gauge
-	models  gauges
-	regions gauges
-	keys    gauges
-	changed chan struct{} // closed, and made anew, when a call begins or ends
+	mu        sync.Mutex
+	queue     []queued
+	latency   Latency // of calls that no rule is for
+	rng       *rand.Rand
+	rules     []*liveRule
+	meters    map[scope]*quota.Meter
+	hung      map[*call]struct{}
+	log       callLog
+	seen      *repeats
+	since     time.Time // of all counters
+	all       Gauge
+	models    gauges
+	regions   gauges
+	keys      gauges
+	timelines timelines
+	changed   chan struct{} // closed, and made anew, when a call begins or ends
 }
 
 // queued is a reply that waits for its calls.
@@ -46,16 +47,17 @@ type liveRule struct {
 
 func newState(logCalls int) *state {
 	return &state{
-		rng:     newRand(0),
-		meters:  map[scope]*quota.Meter{},
-		hung:    map[*call]struct{}{},
-		log:     callLog{limit: logCalls},
-		seen:    newRepeats(),
-		since:   time.Now(),
-		models:  gauges{},
-		regions: gauges{},
-		keys:    gauges{},
-		changed: make(chan struct{}),
+		rng:       newRand(0),
+		meters:    map[scope]*quota.Meter{},
+		hung:      map[*call]struct{}{},
+		log:       callLog{limit: logCalls},
+		seen:      newRepeats(),
+		since:     time.Now(),
+		models:    gauges{},
+		regions:   gauges{},
+		keys:      gauges{},
+		timelines: timelines{},
+		changed:   make(chan struct{}),
 	}
 }
 
@@ -78,6 +80,9 @@ func (s *state) end(c *call, now time.Time) Call {
 			g.InFlight--
 		}
 		g.end(c.record)
+	}
+	if c.gauges != nil {
+		s.timelines.end(c.record, now)
 	}
 	c.gauges = nil
 	delete(s.hung, c)
@@ -148,6 +153,7 @@ func (s *state) resetCounters(now time.Time) {
 	defer s.mu.Unlock()
 	s.log = callLog{limit: s.log.limit, seq: s.log.seq}
 	s.seen = newRepeats()
+	s.timelines = timelines{}
 	s.since = now
 	s.all = s.all.afresh()
 	for _, g := range []gauges{s.models, s.regions, s.keys} {

@@ -92,3 +92,23 @@ func TestRepeats_ForgetTheOldest(t *testing.T) {
 		t.Errorf("%d marks kept, or the wrong ones", len(r.seen))
 	}
 }
+
+func TestTimeline_IsBounded(t *testing.T) {
+	t.Parallel()
+	var l timeline
+	start := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	for i := range maxSeconds + 100 {
+		l.at(start.Add(time.Duration(i) * time.Second)).Calls = i
+		l.at(start) // a clock that goes back counts in the latest second
+	}
+	if last := l[len(l)-1]; len(l) != maxSeconds/2+100 || last.Calls != maxSeconds+99 || l[0].Calls != maxSeconds/2 {
+		t.Errorf("%d seconds, from %d to %d", len(l), l[0].Calls, last.Calls)
+	}
+	models := timelines{}
+	for i := range 2 * maxTimelines {
+		models.of(itoa(i), start)
+	}
+	if len(models) != maxTimelines+1 {
+		t.Errorf("%d timelines", len(models))
+	}
+}
