@@ -131,6 +131,7 @@ func (s *state) decide(c *call, a ask, wi wire, now time.Time) plan {
 	}
 	if p.first = reply.Delay; p.first == 0 {
 		p.first, p.perToken = p.phase.Latency.draw(rng, a.input)
+		p.perToken /= time.Duration(max(1, a.choices)) // they are said side by side
 	}
 	return p
 }

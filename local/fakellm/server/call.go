@@ -55,7 +55,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, wi wire) {
 	case p.refused != nil:
 		s.answer(r.Context(), w, c, Refused, wi.fault(*p.refused, c.id))
 	case p.throttled != nil:
-		if s.waited(r.Context(), w, c, p, p.first) {
+		if s.waited(r.Context(), w, c, p, p.first, 0) {
 			s.answer(r.Context(), w, c, Replied, p.refuse(wi, a, c.id))
 		}
 	default:
@@ -66,11 +66,14 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request, wi wire) {
 // run is the life of a call that no quota refused.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, wi wire, c *call, a ask, p plan) {
 	said := complete(a, p.reply, p.length, c.id)
-	wait := p.first
-	if !a.stream && !p.reply.isError() {
-		wait += time.Duration(said.output) * p.perToken
+	wait, output := p.first, 0
+	if !p.reply.isError() {
+		output = said.output * max(1, a.choices)
 	}
-	if !s.waited(r.Context(), w, c, p, wait) {
+	if !a.stream {
+		wait += time.Duration(output) * p.perToken
+	}
+	if !s.waited(r.Context(), w, c, p, wait, output) {
 		return
 	}
 	if p.reply.Reset {
@@ -87,10 +90,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, wi wire, c *call, a
 	for name, values := range p.reply.Header { // once more: the programmed ones win
 		re.header[http.CanonicalHeaderKey(name)] = values
 	}
-	if !p.reply.isError() {
-		c.record.OutputTokens = said.output * max(1, a.choices)
-	}
-	s.deliver(r.Context(), w, c, p, re.deliver(p.reply, wi, a.model))
+	c.record.OutputTokens = output
+	s.deliver(r.Context(), w, c, p, re.deliver(p.reply, a.model))
 }
 
 // refuse is the answer to a call that was throttled.

@@ -10,31 +10,26 @@ import (
 	"time"
 )
 
-// waited lets a call's hang and its time pass. If it does not live to the end of them, the call
-// is over and waited returns false.
-func (s *Server) waited(ctx context.Context, w http.ResponseWriter, c *call, p plan, d time.Duration) bool {
+// waited lets a call's hang pass, and then the time d, in which the model says up to so many
+// tokens. If the call does not live to the end of them, it is over and waited returns false.
+func (s *Server) waited(ctx context.Context, w http.ResponseWriter, c *call, p plan, d time.Duration, output int) bool {
 	outcome := Outcome("")
 	if p.reply.Hang {
 		outcome = s.awaitRelease(ctx, c)
 	}
+	begun := time.Now()
 	if outcome == "" {
 		outcome = s.pause(ctx, d)
 	}
-	if outcome != "" {
-		c.record.OutputTokens = spoken(p, time.Since(c.record.At)-p.first)
-		s.finish(ctx, c, outcome)
-		dropConnection(w)
-		return false
+	if outcome == "" {
+		return true
 	}
-	return true
-}
-
-// spoken is what a model had said, so long after its first token was due.
-func spoken(p plan, since time.Duration) int {
-	if p.perToken <= 0 || since <= 0 {
-		return 0
+	if said := time.Since(begun) - p.first; p.perToken > 0 && said > 0 {
+		c.record.OutputTokens = min(output, int(said/p.perToken))
 	}
-	return int(since / p.perToken)
+	s.finish(ctx, c, outcome)
+	dropConnection(w)
+	return false
 }
 
 // awaitRelease returns how the call ends; empty if it goes on.
@@ -68,20 +63,10 @@ func (s *Server) pause(ctx context.Context, d time.Duration) Outcome {
 	return ""
 }
 
-// outcome is how a call ends whose delivery went as planned.
-func (d delivery) outcome(fail Failure) Outcome {
-	switch fail {
-	case FailReset, FailClose, FailTruncate, FailLength, FailError, FailHTML, FailEmpty, FailContentType:
-		return Broken
-	case FailStall, FailSlowHeaders, FailHugeLine, FailSplitUTF8:
-	}
-	return Replied
-}
-
 // deliver writes an answer, and logs the call before the last of it leaves.
 func (s *Server) deliver(ctx context.Context, w http.ResponseWriter, c *call, p plan, d delivery) {
 	c.record.Status = d.status
-	outcome := d.outcome(p.reply.Fail)
+	outcome := p.reply.Fail.outcome()
 	if d.slowHead {
 		s.deliverSlowly(ctx, w, c, outcome, d)
 		return
@@ -114,15 +99,17 @@ func (s *Server) deliver(ctx context.Context, w http.ResponseWriter, c *call, p 
 // deliverPieces returns how the call ends if it does not go as planned; empty if it has been
 // logged with its outcome.
 func (s *Server) deliverPieces(ctx context.Context, w http.ResponseWriter, c *call, p plan, d delivery, outcome Outcome) (ended Outcome) {
-	flusher := http.NewResponseController(w)
-	begun, said, whole := time.Now(), 0, c.record.OutputTokens
+	begun, said, logged := time.Now(), 0, false
+	if d.stream {
+		c.record.OutputTokens = 0 // so far
+	}
 	for i, e := range d.steps {
-		c.record.OutputTokens = said // so far, if it ends here
 		if i == d.stallAt {
-			_ = flusher.Flush() // what fails here fails below
+			_ = http.NewResponseController(w).Flush() // what fails here fails below
 			if ended := s.awaitRelease(ctx, c); ended != "" {
 				return ended
 			}
+			begun = begun.Add(time.Since(begun) - time.Duration(said)*p.perToken) // it speaks on where it stopped
 		}
 		said += e.tokens
 		if due := time.Duration(said) * p.perToken; due > 0 {
@@ -130,48 +117,46 @@ func (s *Server) deliverPieces(ctx context.Context, w http.ResponseWriter, c *ca
 				return ended
 			}
 		}
-		c.record.Events = i + 1
-		if i == len(d.steps)-1 && d.ending == endWell {
-			if c.record.OutputTokens = said; outcome == Replied {
-				c.record.OutputTokens = whole
-			}
-			s.finish(ctx, c, outcome)
+		c.record.Events++
+		if d.stream {
+			c.record.OutputTokens = said
 		}
-		for _, data := range d.split2(e.bytes(time.Since(c.record.At))) {
-			if _, err := w.Write(data); err != nil {
-				return d.late(i, Aborted)
-			}
-			if err := flusher.Flush(); err != nil {
-				return d.late(i, Aborted)
-			}
-			if d.split {
-				if ended := s.pause(ctx, d.pause); ended != "" {
-					return d.late(i, ended)
-				}
-			}
+		if i == len(d.steps)-1 && d.ending == endWell {
+			s.finish(ctx, c, outcome)
+			logged = true
+		}
+		if ended := s.writePiece(ctx, w, d, e.bytes(time.Since(c.record.At))); ended != "" && !logged {
+			return ended
 		}
 	}
-	if c.record.OutputTokens = said; d.ending != endWell || len(d.steps) == 0 {
-		_ = flusher.Flush() // the head, where no piece follows
+	if !logged { // it ends badly, or without a piece
+		_ = http.NewResponseController(w).Flush() // the head at least
 		s.finish(ctx, c, outcome)
 	}
 	return ""
 }
 
-// late is how a call ends at step i: not at all if it was the last one, which was logged already.
-func (d delivery) late(i int, ended Outcome) Outcome {
-	if i == len(d.steps)-1 && d.ending == endWell {
-		return ""
+// writePiece returns how the call ends if its client has left or the server closes.
+func (s *Server) writePiece(ctx context.Context, w http.ResponseWriter, d delivery, data []byte) (ended Outcome) {
+	parts := [][]byte{data}
+	if d.split {
+		first, second := halves(data)
+		parts = [][]byte{first, second}
 	}
-	return ended
-}
-
-func (d delivery) split2(data []byte) [][]byte {
-	if !d.split {
-		return [][]byte{data}
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return Aborted
+		}
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return Aborted
+		}
+		if d.split {
+			if ended := s.pause(ctx, d.pause); ended != "" {
+				return ended
+			}
+		}
 	}
-	first, second := halves(data)
-	return [][]byte{first, second}
+	return ""
 }
 
 // deliverSlowly writes the head line by line, which only works on a connection of its own.

@@ -50,6 +50,16 @@ func failures() []Failure {
 	}
 }
 
+// outcome is how a call ends whose answer went as planned.
+func (f Failure) outcome() Outcome {
+	switch f {
+	case FailReset, FailClose, FailTruncate, FailLength, FailError, FailHTML, FailEmpty, FailContentType:
+		return Broken
+	case FailStall, FailSlowHeaders, FailHugeLine, FailSplitUTF8:
+	}
+	return Replied
+}
+
 const (
 	defaultPause    = 100 * time.Millisecond
 	defaultHugeSize = 2_000_000
@@ -74,7 +84,9 @@ type delivery struct {
 	status int
 	header http.Header
 	steps  []event
-	// pieces are written and flushed one by one; else the steps make one body.
+	// stream says that the tokens are said while it is written; else they had been said before.
+	stream bool
+	// pieces are written and flushed one by one; else the one step is the body.
 	pieces bool
 	// stallAt is the step before which it stops until it is released; -1 is none.
 	stallAt  int
@@ -85,8 +97,9 @@ type delivery struct {
 }
 
 // deliver lays out a reply, with what r says is to go wrong.
-func (re reply) deliver(r Reply, wi wire, model string) delivery {
-	d := delivery{status: re.status, header: re.header, steps: re.events, pieces: re.events != nil, stallAt: -1, pause: r.Pause}
+func (re reply) deliver(r Reply, model string) delivery {
+	isStream := re.events != nil
+	d := delivery{status: re.status, header: re.header, steps: re.events, stream: isStream, pieces: isStream, stallAt: -1, pause: r.Pause}
 	if d.pause == 0 {
 		d.pause = defaultPause
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/llm-queue/llmq/local/fakellm/quota"
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
 
@@ -163,6 +165,37 @@ func TestFailure_StallWaitsForRelease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a broken answer costs is what the model had said: all of a body, and of a stream what was sent.
+func TestFailure_ChargesWhatWasSaid(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	setRules(t, s, onePhase(server.Phase{Limits: quota.Limits{Tokens: quota.Rate{PerMinute: 1e6}, Charge: quota.Reserve, Burndown: 5}}))
+	for body, want := range map[string]int64{chatBody("m"): 1 + 5*2, streamBody: 1 + 5*1} {
+		program(t, s, server.Match{}, server.Reply{Fail: server.FailClose, After: 2})
+		post(t, s, "/v1/chat/completions", body)
+		calls := s.Calls()
+		if c := calls[len(calls)-1]; c.ChargedTokens != want || c.Outcome != server.Broken {
+			t.Errorf("%s: charged %d, want %d: %+v", body, c.ChargedTokens, want, c.Outcome)
+		}
+	}
+}
+
+// A call that hung has said nothing, however fast its model is.
+func TestFailure_HungCallHasSaidNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		setLatency(t, s, server.Latency{Mean: time.Second, Speed: 100})
+		program(t, s, server.Match{}, server.Reply{Hang: true})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		do(s, request(ctx, http.MethodPost, "/v1/chat/completions", chatBody("m")))
+		if c := s.Calls()[0]; c.OutputTokens != 0 || c.Outcome != server.Aborted {
+			t.Errorf("%s with %d tokens", c.Outcome, c.OutputTokens)
+		}
+	})
 }
 
 func TestFailure_SharesOfARule(t *testing.T) {

@@ -121,6 +121,20 @@ func TestH24_ThrottleInTheMiddleOfAStream(t *testing.T) {
 	}
 }
 
+// An error before the stream begins is no stream.
+func TestStream_ErrorInPlaceOfAStream(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	program(t, s, server.Match{}, server.Reply{Status: 429, Times: 3})
+	checkException(t, post(t, s, conversePath("m")+"-stream", converseBody), 429, "ThrottlingException", "")
+	checkException(t, post(t, s, "/model/m/invoke-with-response-stream", anthropicBody), 429, "ThrottlingException", "")
+	got := post(t, s, "/v1/chat/completions", streamBody)
+	checkOpenAIError(t, got.Code, got.Body.Bytes(), 429, "requests", "", "rate_limit_exceeded", "")
+	if got.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("content type %q", got.Header().Get("Content-Type"))
+	}
+}
+
 const anthropicBody = `{"anthropic_version":"bedrock-2023-05-31","max_tokens":100,"system":[{"type":"text","text":"kind"}],` +
 	`"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"user","content":[{"type":"text","text":"hi"}]}]}`
 

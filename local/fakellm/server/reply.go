@@ -136,7 +136,7 @@ func (r Reply) isError() bool {
 
 // isInstant says whether it is sent before any quota is asked: an error of the provider's door.
 func (r Reply) isInstant() bool {
-	return (r.isError() || r.Fail == FailHTML) && r.Delay == 0 && !r.Hang && !r.Reset
+	return (r.isError() && r.Fail == "" || r.Fail == FailHTML) && r.Delay == 0 && !r.Hang && !r.Reset
 }
 
 // apply makes the response that the reply asks for.

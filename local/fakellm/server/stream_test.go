@@ -239,6 +239,22 @@ func TestStream_TakesItsTime(t *testing.T) {
 	})
 }
 
+// The choices of an answer are said side by side, streamed or not.
+func TestStream_ChoicesTakeNoLonger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		setLatency(t, s, server.Latency{Speed: 10})
+		for _, more := range []string{``, `,"n":2`, `,"n":2,"stream":true`} {
+			start := time.Now()
+			post(t, s, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"1234"}]`+more+`}`)
+			if took := time.Since(start); took != 200*time.Millisecond {
+				t.Errorf("%s took %v", more, took)
+			}
+		}
+	})
+}
+
 // timedWriter notes when something is written.
 type timedWriter struct {
 	header http.Header
