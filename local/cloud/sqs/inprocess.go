@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,7 +14,7 @@ import (
 // is needed around it.
 //
 // A request is served on the goroutine that makes it. If its context ends, the server sees its caller leave, as over a socket, and
-// RoundTrip fails with the context's cause. Where a [Fault] cuts the connection, RoundTrip fails with ECONNRESET.
+// RoundTrip fails with the context's error. Where a [Fault] cuts the connection, RoundTrip fails with ECONNRESET.
 func (s *Server) Transport() http.RoundTripper { return inProcess{s} }
 
 type inProcess struct{ handler http.Handler }
@@ -36,7 +37,7 @@ func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	return &http.Response{
-		Status: http.StatusText(answer.status), StatusCode: answer.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Status: fmt.Sprintf("%d %s", answer.status, http.StatusText(answer.status)), StatusCode: answer.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: answer.header, Body: io.NopCloser(&answer.body), ContentLength: int64(answer.body.Len()), Request: r,
 	}, nil
 }
