@@ -51,8 +51,8 @@ type Tuning struct {
 	PollWait time.Duration
 	// GrowEvery is the least time between two added workers.
 	GrowEvery time.Duration
-	// DrainTimeout bounds how long Run waits for running invocations after its context has ended; then they are abandoned
-	// and their messages come back.
+	// DrainTimeout bounds how long Source.Run, after its context has ended, and Mappings.Close wait for running invocations;
+	// then they are abandoned and their messages come back.
 	DrainTimeout time.Duration
 }
 
