@@ -2,11 +2,9 @@ package cloud
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -150,7 +148,6 @@ func (c *Cloud) startSources(run context.Context) error {
 func (c *Cloud) openDoors(o Options) error {
 	opts := front.DefaultOptions()
 	opts.Function, opts.Stage, opts.AccountID, opts.Logger = FunctionEnqueue, "local", account, o.Logger
-	opts.Respond = gatewayResponse
 	door, err := front.New(opts, c.Lambda)
 	if err != nil {
 		return fmt.Errorf("front: %w", err)
@@ -166,28 +163,11 @@ func (c *Cloud) openDoors(o Options) error {
 	if c.TLSURL, err = c.serve(o.HTTPS, door, &cert); err != nil {
 		return err
 	}
-	opts.Function, opts.Timeout, opts.Respond = FunctionAdmin, adminTimeout, nil
+	opts.Function, opts.Timeout, opts.Responses = FunctionAdmin, adminTimeout, nil // as deployed: that API sets up none
 	admin, err := front.NewBuffered(opts, c.Lambda)
 	if err != nil {
 		return fmt.Errorf("admin front: %w", err)
 	}
 	c.AdminURL, err = c.serve(o.Admin, admin, nil)
 	return err
-}
-
-// gatewayResponse gives the gateway's own answers the shape of both wires, as the
-// deployed API's gateway responses do: OpenAI's error, and Bedrock's message.
-func gatewayResponse(e front.GatewayError) (contentType string, body []byte) {
-	kind := "server_error"
-	if e.Status < http.StatusInternalServerError {
-		kind = "invalid_request_error"
-	}
-	body, err := json.Marshal(map[string]any{
-		"message": e.Message,
-		"error":   map[string]any{"message": e.Message, "type": kind, "param": nil, "code": strings.ToLower(e.Type)},
-	})
-	if err != nil {
-		panic("gateway response: " + err.Error()) // strings marshal
-	}
-	return "application/json", body
 }

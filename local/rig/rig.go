@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/cassette"
 )
 
 // Options say what to start. The zero value is the fake provider behind doors on any
@@ -94,6 +96,9 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := cassette.CheckEnv(o.Env); err != nil {
+		return err
+	}
 	env = append(env, settings...)
 	if o.Change != nil {
 		o.Change(cfg)
@@ -104,7 +109,11 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 	r.closers = append(r.closers, func(context.Context) error { return os.RemoveAll(r.dir) })
 	if o.Functions == (cloud.Functions{}) {
 		step("building the functions (the first time takes a minute or two)")
-		if o.Functions, err = cloud.Build(ctx, r.dir); err != nil {
+		var tags []string
+		if lookup(o.Env, cassette.EnvMode) != "" {
+			tags = append(tags, "llmq_cassette")
+		}
+		if o.Functions, err = cloud.Build(ctx, r.dir, tags...); err != nil {
 			return err
 		}
 	}
@@ -220,6 +229,12 @@ func settings(env []string) ([]string, error) {
 		case name == "LLMQ_CONFIG" || name == "LLMQ_AWS_REGION" || strings.HasPrefix(name, "LLMQ_REDIS_") || strings.HasPrefix(name, "LLMQ_SQS_ENDPOINT") ||
 			strings.HasPrefix(name, "LLMQ_SQS_URL") || strings.HasPrefix(name, "LLMQ_S3_"):
 			return nil, fmt.Errorf("%s is set, but the local cloud makes that itself: unset it", name)
+		case name == "LLMQ_CASSETTE_DIR":
+			dir, err := filepath.Abs(value) // functions run in folders of their own
+			if err != nil {
+				return nil, fmt.Errorf("LLMQ_CASSETTE_DIR: %w", err)
+			}
+			out = append(out, name+"="+dir)
 		default:
 			out = append(out, kv)
 		}

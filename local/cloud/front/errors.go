@@ -9,8 +9,8 @@ import (
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 )
 
-// GatewayError is an answer of the gateway itself, before or instead of the function's.
-type GatewayError struct {
+// gatewayError is an answer of the gateway itself, before or instead of the function's.
+type gatewayError struct {
 	Type      string // AWS's name of the gateway response, such as INTEGRATION_TIMEOUT
 	Status    int    // that of an API which sets up no gateway responses
 	Message   string // AWS's text
@@ -42,9 +42,9 @@ const (
 //     codes depending on whether API Gateway response settings are configured", shows the type by changing its response);
 //   - a reply of the wrong form is 502, "configuration error" in the execution log. No source tells the type, so it is
 //     one that falls to DEFAULT_5XX here. Unseen as well: the answer to too large a header, which is told by its status.
-func (k kind) response(requestID string) GatewayError {
-	e := func(status int, name, message string) GatewayError {
-		return GatewayError{Type: name, Status: status, Message: message, RequestID: requestID}
+func (k kind) response(requestID string) gatewayError {
+	e := func(status int, name, message string) gatewayError {
+		return gatewayError{Type: name, Status: status, Message: message, RequestID: requestID}
 	}
 	const internal = "Internal server error"
 	switch k {
@@ -83,18 +83,15 @@ func (f *Front) fail(w http.ResponseWriter, requestID string, k kind, cause erro
 	if set.Status != 0 {
 		e.Status = set.Status
 	}
-	contentType, body := "application/json", []byte(set.Body)
-	switch {
-	case f.opts.Respond != nil:
-		contentType, body = f.opts.Respond(e)
-	case set.Body == "":
+	body := []byte(set.Body)
+	if set.Body == "" {
 		body = []byte(mustJSON(map[string]string{"message": e.Message}))
 	}
 	h := w.Header()
 	for name, value := range set.Header {
 		h.Set(name, value)
 	}
-	h.Set("Content-Type", contentType)
+	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // a client that has left needs no answer

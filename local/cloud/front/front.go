@@ -71,10 +71,6 @@ type Options struct {
 	// for types that are missing. Nil is an API that sets up none.
 	Responses map[string]Response
 
-	// Respond gives the body of the gateway's own answers another form than Responses; nil leaves it. The status in the
-	// error is the one that goes out.
-	Respond func(GatewayError) (contentType string, body []byte)
-
 	Logger *slog.Logger // never given headers, bodies or paths; nil discards
 }
 

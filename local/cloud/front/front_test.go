@@ -150,21 +150,6 @@ func TestFront_GatewayResponses(t *testing.T) {
 	}
 }
 
-func TestFront_RespondChangesTheForm(t *testing.T) {
-	t.Parallel()
-	srv := serve(t, fakeStreamer(func(context.Context, []byte) (*lambda.Stream, error) {
-		return nil, &lambda.Error{Code: lambda.CodeThrottled}
-	}), func(o *Options) {
-		o.Respond = func(e GatewayError) (string, []byte) {
-			return "application/problem+json", fmt.Appendf(nil, "%s %d %s", e.Type, e.Status, e.RequestID)
-		}
-	})
-	resp, text := do(t, srv, "POST", "/x", nil, nil)
-	if want := "INTEGRATION_FAILURE 500 " + resp.Header.Get("X-Amzn-Requestid"); text != want || resp.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("got %q, want %q", text, want)
-	}
-}
-
 func TestFront_HeadersAreMerged(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, replies(`{"statusCode":201,"headers":{"Content-Type":"text/plain","x-a":"1","Www-Authenticate":"Bearer","Connection":"close, x-gone","x-gone":"1"},`+

@@ -71,7 +71,7 @@ func Deployed() map[string]Response {
 }
 
 // configured is the response for an error, if the API sets one up.
-func (o *Options) configured(e GatewayError) Response {
+func (o *Options) configured(e gatewayError) Response {
 	if r, ok := o.Responses[e.Type]; ok {
 		return r
 	}
