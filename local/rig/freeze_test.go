@@ -161,11 +161,11 @@ func TestFreeze_SocketsThatDiedMeanwhileFailNoCall(t *testing.T) {
 				if c := r.Counts(); c.Open == 0 {
 					t.Errorf("no socket to %s is there to die: %+v", part, c)
 				}
-				die := die
 				if part == partProvider {
 					// A call that meets a dead connection only when it is sent may have been paid for, and
 					// is not sent again: there is one attempt yet. So this one dies at once.
-					die = (*relay.Relay).Cut
+					r.Cut()
+					continue
 				}
 				die(r)
 			}
@@ -179,7 +179,8 @@ func TestFreeze_SocketsThatDiedMeanwhileFailNoCall(t *testing.T) {
 				t.Errorf("worker's instances %v, then %v; want the same", workers, now)
 			}
 			for part, r := range l.relays {
-				if c := r.Counts(); c.Cut == 0 {
+				// After a long freeze a process may trust no old connection any more, and then none lapses.
+				if c := r.Counts(); c.Cut == 0 && *frozenFor == 0 {
 					t.Errorf("no socket to %s was reset: %+v", part, c)
 				}
 			}

@@ -24,6 +24,7 @@ var errStopping = errors.New("the instance is to end")
 
 // process is one child and the group it leads.
 type process struct {
+	born  chan struct{} // closed when the child's pid is known, or there will never be one
 	ended chan struct{} // closed when the child is gone, or will never be there
 
 	mu     sync.Mutex // guards what follows; held over kill(2), which does not block
@@ -33,7 +34,7 @@ type process struct {
 	peakKB int        // most memory it had, known when it is over
 }
 
-func newProcess() *process { return &process{ended: make(chan struct{})} }
+func newProcess() *process { return &process{born: make(chan struct{}), ended: make(chan struct{})} }
 
 // run starts cmd as the leader of a group of its own and returns when it, and whatever it left in its group, is gone. It
 // calls started once cmd has been started, or could not be. Called once.
@@ -45,21 +46,12 @@ func (p *process) run(cmd *exec.Cmd, started func()) exit {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = groupLeader()
-	if p.isDoomed() {
-		started()
-		return exit{startErr: errStopping}
-	}
-	err := cmd.Start()
+	err := p.start(cmd)
+	close(p.born)
 	started()
 	if err != nil {
 		return exit{startErr: err}
 	}
-	p.mu.Lock()
-	p.pid = cmd.Process.Pid
-	if p.doomed {
-		p.killLocked(syscall.SIGKILL)
-	}
-	p.mu.Unlock()
 
 	if awaitExit(cmd.Process.Pid) {
 		p.mu.Lock()
@@ -74,6 +66,22 @@ func (p *process) run(cmd *exec.Cmd, started func()) exit {
 	p.peakKB = peakKB(cmd.ProcessState)
 	p.mu.Unlock()
 	return exit{state: cmd.ProcessState}
+}
+
+func (p *process) start(cmd *exec.Cmd) error {
+	if p.isDoomed() {
+		return errStopping
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid = cmd.Process.Pid
+	if p.doomed {
+		p.killLocked(syscall.SIGKILL)
+	}
+	return nil
 }
 
 // signal sends sig to the whole group, or nothing when it is gone. A SIGKILL before the start prevents the start.

@@ -54,7 +54,12 @@ func (i *instance) guard(address string, next http.Handler) http.Handler {
 			return
 		}
 		defer i.handlers.Done()
-		next.ServeHTTP(w, r)
+		// A child may be here before the thread that forked it has noted its pid, without which nothing could stop it.
+		select {
+		case <-i.process().born:
+			next.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
 	})
 }
 
