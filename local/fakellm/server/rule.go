@@ -151,18 +151,16 @@ func (r Rule) at(elapsed time.Duration) (p Phase, number int, factor float64) {
 	elapsed = max(0, elapsed)
 	if r.Loop {
 		var all time.Duration
-		for _, p := range r.Phases {
-			all += p.For
+		for i := range r.Phases {
+			all += r.Phases[i].For
 		}
 		elapsed %= all
 	}
-	last := len(r.Phases) - 1
-	for number, p = range r.Phases {
-		if number == last || elapsed < p.For {
-			break
-		}
-		elapsed -= p.For
+	for number < len(r.Phases)-1 && elapsed >= r.Phases[number].For {
+		elapsed -= r.Phases[number].For
+		number++
 	}
+	p = r.Phases[number]
 	if p.From == 0 && p.To == 0 {
 		return p, number, 1
 	}
