@@ -71,15 +71,17 @@ type Cloud struct {
 	AdminKey string // bearer key of the admin API
 	Config   *config.Config
 
-	SQS     *sqs.Server
-	Valkey  *valkey.Server
-	Lambda  *lambda.Host
-	Sources map[string]*eventsource.Source // by queue name
+	// LambdaURL is http://127.0.0.1:port of Lambda's API: invocations and event source mappings.
+	LambdaURL string
+
+	SQS      *sqs.Server
+	Valkey   *valkey.Server
+	Lambda   *lambda.Host
+	Mappings *eventsource.Mappings
 
 	log     *slog.Logger
 	closers []func(context.Context) error // undone in reverse order
-	cancel  context.CancelFunc
-	loops   sync.WaitGroup
+	servers sync.WaitGroup
 }
 
 // The parts that functions dial.
@@ -107,9 +109,8 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	c := &Cloud{log: o.Logger, cancel: cancel, Key: newKey(), AdminKey: newKey(), Sources: map[string]*eventsource.Source{}}
-	if err := c.start(ctx, run, o); err != nil {
+	c := &Cloud{log: o.Logger, Key: newKey(), AdminKey: newKey()}
+	if err := c.start(ctx, o); err != nil {
 		stop, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer done()
 		return nil, errors.Join(err, c.Close(stop))
@@ -117,7 +118,7 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return c, nil
 }
 
-func (c *Cloud) start(ctx, run context.Context, o Options) error {
+func (c *Cloud) start(ctx context.Context, o Options) error {
 	cfg := *o.Config
 	var err error
 	if c.Valkey, err = valkey.Start(ctx, valkey.Options{Engine: o.Engine, Logger: o.Logger}); err != nil {
@@ -170,7 +171,7 @@ func (c *Cloud) start(ctx, run context.Context, o Options) error {
 	if err := c.createFunctions(o, append(env, links...)); err != nil {
 		return err
 	}
-	if err := c.startSources(run); err != nil {
+	if err := c.startSources(ctx); err != nil {
 		return err
 	}
 	return c.openDoors(o)
@@ -244,7 +245,7 @@ func (c *Cloud) serve(addr string, h http.Handler, cert *tls.Certificate) (strin
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug)}
-	c.loops.Go(func() {
+	c.servers.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			c.log.Error("server ended", "address", addr, "error", err)
 		}
@@ -267,13 +268,12 @@ const closeTimeout = 10 * time.Second
 // and returns when no process and no goroutine of it is left. When ctx ends, what
 // still runs is killed.
 func (c *Cloud) Close(ctx context.Context) error {
-	c.cancel()
 	var errs []error
 	for i := len(c.closers) - 1; i >= 0; i-- {
 		errs = append(errs, c.closers[i](ctx))
 	}
 	c.closers = nil
-	c.loops.Wait()
+	c.servers.Wait()
 	return errors.Join(errs...)
 }
 

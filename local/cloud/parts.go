@@ -80,14 +80,13 @@ const (
 	adminConcurrency = 2
 	doorTimeout      = 300 * time.Second
 	adminTimeout     = 30 * time.Second
-	initTimeout      = 10 * time.Second
-	stopGrace        = 500 * time.Millisecond
 )
 
 func (c *Cloud) createFunctions(o Options, env []string) error {
 	opts := lambda.DefaultOptions()
 	opts.Region, opts.AccountID, opts.TempDir = region, account, o.Dir
-	opts.InitTimeout, opts.StopGrace, opts.Output, opts.Logger = initTimeout, stopGrace, o.Output, o.Logger
+	opts.Output, opts.Logger = o.Output, o.Logger
+	opts.AccountConcurrency = max(opts.AccountConcurrency, c.reserved()+unreserved) // as if the quota had been raised
 	host, err := lambda.New(opts)
 	if err != nil {
 		return fmt.Errorf("lambda: %w", err)
@@ -102,6 +101,18 @@ func (c *Cloud) createFunctions(o Options, env []string) error {
 		}
 	}
 	return nil
+}
+
+// unreserved is the part of an account's concurrency that AWS lets no function reserve.
+const unreserved = 100
+
+// reserved is the concurrency that the functions reserve together.
+func (c *Cloud) reserved() int {
+	n := 0
+	for _, f := range c.functions(Functions{}) {
+		n += f.Concurrency
+	}
+	return n
 }
 
 func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
@@ -119,28 +130,39 @@ func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
 	return fs
 }
 
-// startSources runs one event source per queue until the cloud closes.
-func (c *Cloud) startSources(run context.Context) error {
+// startSources maps every queue to its lane's worker, and opens Lambda's API.
+func (c *Cloud) startSources(ctx context.Context) error {
+	timeouts := map[string]time.Duration{}
+	for _, f := range c.functions(Functions{}) {
+		timeouts[f.Name] = f.Timeout
+	}
+	opts := eventsource.DefaultOptions()
+	opts.Region, opts.AccountID, opts.Logger = region, account, c.log
+	opts.Queue, opts.Invoker = c.Client("lambda"), c.Lambda
+	opts.FunctionTimeout = func(name string) (time.Duration, bool) { t, ok := timeouts[name]; return t, ok }
+	var err error
+	if c.Mappings, err = eventsource.NewMappings(opts); err != nil {
+		return fmt.Errorf("event sources: %w", err)
+	}
+	c.onClose(func(ctx context.Context) error { c.Mappings.Close(ctx); return nil })
 	for _, m := range c.Config.Models {
 		for _, lane := range m.Lanes {
 			name := c.Config.Queues.Names().Model(m.Alias, lane)
 			l := c.Config.Lanes[lane]
-			src, err := eventsource.New(eventsource.Mapping{
-				Function: FunctionWorker(lane), QueueURL: c.Config.Queues.URLBase + "/" + string(name), QueueARN: arn(name), Region: region,
-				BatchSize: l.BatchSize, MaximumConcurrency: l.MaxConcurrency, ReportBatchItemFailures: true,
-			}, eventsource.DefaultTuning(), eventsource.Deps{Queue: c.Client("lambda"), Invoker: c.Lambda, Logger: c.log})
-			if err != nil {
+			if _, err := c.Mappings.Add(ctx, eventsource.Mapping{
+				Function: FunctionWorker(lane), QueueARN: arn(name), BatchSize: l.BatchSize, MaximumConcurrency: l.MaxConcurrency,
+				ReportBatchItemFailures: true, EventCount: true,
+			}); err != nil {
 				return fmt.Errorf("event source of %s: %w", name, err)
 			}
-			c.Sources[string(name)] = src
-			c.loops.Go(func() {
-				if err := src.Run(run); err != nil {
-					c.log.Error("event source ended", "queue", string(name), "error", err)
-				}
-			})
 		}
 	}
-	return nil
+	api := http.NewServeMux()
+	api.Handle(eventsource.Prefix, c.Mappings)
+	api.Handle(eventsource.Prefix+"/", c.Mappings)
+	api.Handle("/", c.Lambda.API())
+	c.LambdaURL, err = c.serve("127.0.0.1:0", api, nil)
+	return err
 }
 
 // openDoors opens the API over http and https, and the admin API on a port of its own:
