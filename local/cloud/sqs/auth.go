@@ -17,10 +17,9 @@ func senderOf(header string) (string, error) {
 	if header == "" {
 		return "", fault(missingAuthentication, "Request is missing Authentication Token")
 	}
-	incomplete := fault(incompleteSignature, "Authorization header requires a SigV4 'Credential' parameter.")
 	rest, ok := strings.CutPrefix(header, "AWS4-HMAC-SHA256 ")
 	if !ok {
-		return "", incomplete
+		return "", incompleteHeader()
 	}
 	for part := range strings.SplitSeq(rest, ",") {
 		if scope, ok := strings.CutPrefix(strings.TrimSpace(part), "Credential="); ok {
@@ -30,5 +29,9 @@ func senderOf(header string) (string, error) {
 			}
 		}
 	}
-	return "", incomplete
+	return "", incompleteHeader()
+}
+
+func incompleteHeader() error {
+	return fault(incompleteSignature, "Authorization header requires a SigV4 'Credential' parameter.")
 }
