@@ -33,8 +33,14 @@ func newSession(h *Hub, sub *redis.PubSub) *session {
 	return s
 }
 
+// subscribe asks twice: a kept connection may have died while the process was frozen, and
+// the library, which notices at the first try, dials another for the second.
 func (s *session) subscribe(ctx context.Context, channel string) error {
-	return s.sub.Subscribe(ctx, channel)
+	err := s.sub.Subscribe(ctx, channel)
+	if err != nil && ctx.Err() == nil {
+		err = s.sub.Subscribe(ctx, channel)
+	}
+	return err
 }
 
 // unsubscribe drops a channel that nobody waits on. Somebody may have begun to

@@ -38,6 +38,7 @@ type Client struct {
 	base      *url.URL
 	transport *http.Transport
 	exchange  http.RoundTripper // transport, or what is wrapped around it
+	used      lastUse
 }
 
 // hooks replace what tests can't use: the system's resolver and certificate authorities.
