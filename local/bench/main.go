@@ -50,7 +50,7 @@ type Report struct {
 	QueueWaitP50     float64            `json:"queue_wait_p50_ms"`
 	ValkeyReads      float64            `json:"valkey_round_trips"` // packets of commands that the server read
 	ValkeyCommands   map[string]float64 `json:"valkey_commands"`
-	SQSRequests      map[string]float64 `json:"sqs_requests"` // receives among them that found nothing are the event source's idle cost
+	SQSRequests      map[string]float64 `json:"sqs_requests"` // as AWS bills them, one for every 64 KiB; receives among them that found nothing are the event source's idle cost
 	SQSRequestsTotal float64            `json:"sqs_requests_total"`
 	ColdMS           float64            `json:"first_call_ms"`
 	Pipeline         *Pipeline          `json:"pipeline,omitempty"` // nil when it was not asked for
@@ -116,7 +116,7 @@ func measure(ctx context.Context, r *rig.Rig, calls int, errOut io.Writer) (Repo
 	if err != nil {
 		return Report{}, err
 	}
-	sqsBefore := r.SQS.Stats().Requests
+	sqsBefore := r.SQS.Stats().Billed
 	walls, waits := make([]float64, 0, calls), make([]float64, 0, calls)
 	for i := range calls {
 		s, err := one(ctx, r, "call-"+strconv.Itoa(i))
@@ -145,7 +145,7 @@ func measure(ctx context.Context, r *rig.Rig, calls int, errOut io.Writer) (Repo
 			rep.ValkeyCommands[name] = d / n
 		}
 	}
-	for op, count := range r.SQS.Stats().Requests {
+	for op, count := range r.SQS.Stats().Billed {
 		if d := count - sqsBefore[op]; d > 0 {
 			rep.SQSRequests[op] = float64(d) / n
 			rep.SQSRequestsTotal += float64(d) / n

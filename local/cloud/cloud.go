@@ -126,7 +126,7 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	}
 	c.onClose(func(context.Context) error { return c.Valkey.Close() })
 
-	c.SQS = sqs.New(sqs.Options{Region: region, AccountID: account, Logger: o.Logger})
+	c.SQS = sqs.New(sqs.Options{Region: region, AccountID: account, NoisyGroups: true, Logger: o.Logger})
 	c.onClose(func(context.Context) error { c.SQS.Close(); return nil })
 	sqsURL, err := c.serve("127.0.0.1:0", c.SQS, nil)
 	if err != nil {

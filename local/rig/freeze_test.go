@@ -1,15 +1,9 @@
 package rig_test
 
 import (
-	"context"
 	"flag"
-	"fmt"
-	"net"
-	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +13,6 @@ import (
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/cloud/relay"
-	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/local/rig"
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
@@ -29,76 +22,13 @@ import (
 // TestFreeze -freeze 60s. By default no longer than it takes to cut their sockets.
 var frozenFor = flag.Duration("freeze", 0, "how long TestFreeze leaves the functions frozen")
 
-// partProvider is the link to the fake provider; the others are the cloud's parts.
-const partProvider = "provider"
+// linked is a rig whose functions reach every part over a link.
+type linked struct{ *rig.Rig }
 
-// linked is a local cloud whose functions reach every part over a relay.
-type linked struct {
-	*cloud.Cloud
-	relays map[string]*relay.Relay // by part
-}
-
-// startLinked starts one, with a model of the fake provider. Bodies of more than 1 KiB
-// travel through the bucket.
+// startLinked starts one. Bodies of more than 1 KiB travel through the bucket.
 func startLinked(t *testing.T) linked {
 	t.Helper()
-	l := linked{relays: map[string]*relay.Relay{}}
-	link := func(part, address string) (string, error) {
-		r, err := relay.New(context.Background(), address)
-		if err != nil {
-			return "", fmt.Errorf("link to %s: %w", part, err)
-		}
-		t.Cleanup(r.Close)
-		l.relays[part] = r
-		return r.Addr(), nil
-	}
-	const key = "fake_key_of_the_freeze_test"
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	provider, err := link(partProvider, ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	fake, err := server.New(server.Options{APIKeys: []string{key}, Hosts: []string{provider}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: fake}
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = srv.Serve(ln) })
-	t.Cleanup(func() {
-		fake.Close()
-		_ = srv.Close()
-		serving.Wait()
-	})
-
-	cfg := config.Default(config.KindLocal)
-	cfg.Env, cfg.Storage.InlineMaxBytes = "local", 1024
-	p := config.Provider{
-		Name: "fake", Type: config.ProviderOpenAI, BaseURL: "http://" + provider + "/v1", APIKey: config.Secret{Env: "LLMQ_FREEZE_KEY"},
-		Private: true, AllowedCIDRs: []string{"127.0.0.1/32"}, ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
-	}
-	cfg.Providers = []config.Provider{p}
-	cfg.Models = []config.Model{{Alias: rig.ModelChat, Lanes: llmq.Lanes(), Targets: []config.Target{
-		{Name: "main", Provider: p.Name, ModelID: "fake-chat-1", Wires: p.Wires(), MaxConcurrency: 20},
-	}}}
-	l.Cloud, err = cloud.Start(within(t, time.Minute), cloud.Options{
-		Functions: functions, Config: cfg, Env: []string{"LLMQ_FREEZE_KEY=" + key}, Dir: t.TempDir(), Output: os.Stderr,
-		HTTP: "127.0.0.1:0", HTTPS: "127.0.0.1:0", Admin: "127.0.0.1:0", Link: link,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := l.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
+	return linked{ownRig(t, rig.Options{Linked: true, Change: func(c *config.Config) { c.Storage.InlineMaxBytes = 1024 }})}
 }
 
 // ask makes one call and expects its answer.
@@ -157,11 +87,11 @@ func TestFreeze_SocketsThatDiedMeanwhileFailNoCall(t *testing.T) {
 			if *frozenFor > 0 {
 				time.Sleep(*frozenFor) // the processes stand still; there is nothing to wait for but time
 			}
-			for part, r := range l.relays {
+			for part, r := range l.Links {
 				if c := r.Counts(); c.Open == 0 {
 					t.Errorf("no socket to %s is there to die: %+v", part, c)
 				}
-				if part == partProvider {
+				if part == rig.PartProvider {
 					// A call that meets a dead connection only when it is sent may have been paid for, and
 					// is not sent again: there is one attempt yet. So this one dies at once.
 					r.Cut()
@@ -178,7 +108,7 @@ func TestFreeze_SocketsThatDiedMeanwhileFailNoCall(t *testing.T) {
 			if now := l.settled(t, worker); !slices.Equal(now, workers) {
 				t.Errorf("worker's instances %v, then %v; want the same", workers, now)
 			}
-			for part, r := range l.relays {
+			for part, r := range l.Links {
 				// After a long freeze a process may trust no old connection any more, and then none lapses.
 				if c := r.Counts(); c.Cut == 0 && *frozenFor == 0 {
 					t.Errorf("no socket to %s was reset: %+v", part, c)
@@ -203,10 +133,10 @@ func TestFaults_SlowLinksAndLostProcessesFailNoCall(t *testing.T) {
 		do   func() error
 	}{
 		{"slow start of the worker", func() error { return l.Lambda.SlowStart(worker, 100*time.Millisecond) }},
-		{"slow state store", func() error { l.relays[cloud.PartValkey].Delay(5 * time.Millisecond); return nil }},
-		{"slow SQS", func() error { l.relays[cloud.PartSQS].Delay(20 * time.Millisecond); return nil }},
-		{"slow bucket", func() error { l.relays[cloud.PartS3].Delay(20 * time.Millisecond); return nil }},
-		{"slow provider", func() error { l.relays[partProvider].Delay(50 * time.Millisecond); return nil }},
+		{"slow state store", func() error { l.Links[cloud.PartValkey].Delay(5 * time.Millisecond); return nil }},
+		{"slow SQS", func() error { l.Links[cloud.PartSQS].Delay(20 * time.Millisecond); return nil }},
+		{"slow bucket", func() error { l.Links[cloud.PartS3].Delay(20 * time.Millisecond); return nil }},
+		{"slow provider", func() error { l.Links[rig.PartProvider].Delay(50 * time.Millisecond); return nil }},
 		{"worker killed while idle", func() error { l.settled(t, worker); return l.Lambda.Kill(worker, "idle") }},
 		{"door killed while idle", func() error { l.settled(t, cloud.FunctionEnqueue); return l.Lambda.Kill(cloud.FunctionEnqueue, "idle") }},
 	}

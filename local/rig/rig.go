@@ -11,14 +11,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud"
+	"github.com/llm-queue/llmq/local/cloud/relay"
 	"github.com/llm-queue/llmq/local/cloud/valkey"
 	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -37,6 +36,9 @@ type Options struct {
 	Engine    valkey.Engine
 	// Change may change the configuration before it is used.
 	Change func(*config.Config)
+	// Linked leads the functions to every part, and to the fake provider, over a link of
+	// Rig.Links.
+	Linked bool
 	Output io.Writer // what the functions print; nil discards
 	Logger *slog.Logger
 	Step   func(string) // told what is going on; nil is not
@@ -49,6 +51,9 @@ type Rig struct {
 	Provider     string         // who serves, for people
 	FirstModel   string         // a model that a first call can name; "" where none is known
 	NoFirstModel string         // why none is known
+	// Links are what a test can cut, hang, slow and refuse, each in one line, by part:
+	// those of package cloud, and [PartProvider]. Empty unless Options.Linked.
+	Links map[string]*relay.Relay
 
 	dir     string
 	closers []func(context.Context) error
@@ -62,10 +67,13 @@ const (
 	fakeKeyEnv    = "LLMQ_FAKELLM_KEY"
 )
 
+// PartProvider is the link between the workers and the fake provider.
+const PartProvider = "provider"
+
 // Start starts a rig. ctx bounds the start alone. When it fails it leaves nothing
 // behind.
 func Start(ctx context.Context, o Options) (*Rig, error) {
-	r := &Rig{}
+	r := &Rig{Links: map[string]*relay.Relay{}}
 	if err := r.start(ctx, o); err != nil {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 		defer cancel()
@@ -118,11 +126,14 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 		}
 	}
 	step("starting SQS, S3, Valkey, Lambda and the API")
-	r.Cloud, err = cloud.Start(ctx, cloud.Options{
+	parts := cloud.Options{
 		Functions: o.Functions, Config: cfg, Env: env, Dir: r.dir, HTTP: o.HTTP, HTTPS: o.HTTPS, Admin: o.Admin,
 		Engine: o.Engine, Output: o.Output, Logger: o.Logger,
-	})
-	if err != nil {
+	}
+	if o.Linked {
+		parts.Link = r.link
+	}
+	if r.Cloud, err = cloud.Start(ctx, parts); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.Cloud.Close)
@@ -144,12 +155,9 @@ func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options) ([]str
 		return []string{"OPENAI_API_KEY=" + lookup(o.Env, "OPENAI_API_KEY")}, nil
 	}
 	key := "fake_" + randomHex()
-	if r.Fake, err = server.New(server.Options{APIKeys: []string{key}, Logger: o.Logger}); err != nil {
-		return nil, fmt.Errorf("fake provider: %w", err)
-	}
-	url, err := r.serveFake()
+	url, err := r.startFake(o, key)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("fake provider: %w", err)
 	}
 	fakeModels(cfg, url)
 	r.Provider, r.FirstModel = "fakellm (no model behind it: it repeats what it is told)", ModelChat
@@ -177,28 +185,6 @@ func fakeModels(cfg *config.Config, url string) {
 		model(ModelEmbed, openai, "fake-embed-1"),
 		model(ModelConverse, bedrock, "fake.converse-v1:0"),
 	}
-}
-
-func (r *Rig) serveFake() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by Close
-	if err != nil {
-		return "", fmt.Errorf("fake provider: %w", err)
-	}
-	srv := &http.Server{Handler: r.Fake, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = srv.Serve(l) // it ends when Close says so
-	}()
-	r.closers = append(r.closers, func(ctx context.Context) error {
-		r.Fake.Close()
-		if err := srv.Shutdown(ctx); err != nil {
-			_ = srv.Close() // Shutdown's error says it all
-		}
-		<-done
-		return nil
-	})
-	return "http://" + l.Addr().String(), nil
 }
 
 // Close ends everything and removes every file.
