@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // Prefix is the path of the API, without the slash that some callers put behind it.
@@ -26,7 +28,7 @@ func (r *Mappings) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	status, out, err := r.serve(w, req)
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
-	header.Set("X-Amzn-Requestid", newUUID())
+	header.Set("X-Amzn-Requestid", ids.UUID())
 	if err != nil {
 		e, ok := errors.AsType[*Error](err)
 		if !ok {

@@ -2,13 +2,14 @@ package eventsource
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // State is where a mapping is in its life.
@@ -125,7 +126,7 @@ func (r *Mappings) create(ctx context.Context, m Mapping, state State, enabled b
 	if err != nil {
 		return Info{}, invalid(err.Error())
 	}
-	e := &entry{source: source, info: Info{UUID: newUUID(), Mapping: m, State: state, Reason: userInitiated, LastModified: time.Now()}}
+	e := &entry{source: source, info: Info{UUID: ids.UUID(), Mapping: m, State: state, Reason: userInitiated, LastModified: time.Now()}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -211,12 +212,3 @@ func (r *Mappings) findLocked(uuid string) (*entry, error) {
 }
 
 func errClosed() error { return &Error{Code: CodeService, Message: "The service is closed."} }
-
-// newUUID returns a random (version 4) UUID.
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}

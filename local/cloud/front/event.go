@@ -2,7 +2,6 @@ package front
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // proxyEvent is the event as API Gateway writes it. It is not events.APIGatewayProxyRequest, which can't say null for a
@@ -188,7 +189,7 @@ func headers(r *http.Request, now time.Time) (map[string]string, map[string][]st
 	h.Set("X-Forwarded-Port", port)
 	h.Set("X-Forwarded-Proto", scheme)
 	if h.Get("X-Amzn-Trace-Id") == "" {
-		h.Set("X-Amzn-Trace-Id", fmt.Sprintf("Root=1-%08x-%s", now.Unix(), randomHex(12)))
+		h.Set("X-Amzn-Trace-Id", fmt.Sprintf("Root=1-%08x-%s", now.Unix(), ids.Hex(12)))
 	}
 	last := make(map[string]string, len(h))
 	for name, values := range h {
@@ -217,19 +218,4 @@ func sourceIP(r *http.Request) string {
 		return r.RemoteAddr
 	}
 	return ip
-}
-
-// newRequestID returns a random (version 4) UUID.
-func newRequestID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails: it ends the program instead
-	return fmt.Sprintf("%x", b)
 }

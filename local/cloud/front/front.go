@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 )
 
@@ -150,7 +151,7 @@ type Front struct {
 
 // ServeHTTP answers one request.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := newRequestID()
+	id := ids.UUID()
 	w.Header().Set("X-Amzn-Requestid", id)
 	switch {
 	case !f.ours(r):

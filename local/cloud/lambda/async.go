@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 const (
@@ -91,7 +93,7 @@ func (h *Host) InvokeAsync(name string, payload []byte, opts InvokeOptions) (req
 	if err != nil {
 		return "", err
 	}
-	ev := event{function: name, requestID: newUUID(), payload: payload, config: f.cfg.Async, since: time.Now()}
+	ev := event{function: name, requestID: ids.UUID(), payload: payload, config: f.cfg.Async, since: time.Now()}
 	f.mu.Lock()
 	never := f.reserved == 0
 	f.mu.Unlock()

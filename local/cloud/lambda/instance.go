@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // State says what an instance is doing.
@@ -70,7 +72,7 @@ type instance struct {
 
 func newInstance(f *function) *instance {
 	return &instance{
-		id: randomHex(8), fn: f, made: time.Now(), work: make(chan *invocation, 1), quit: make(chan struct{}),
+		id: ids.Hex(8), fn: f, made: time.Now(), work: make(chan *invocation, 1), quit: make(chan struct{}),
 		gone: make(chan struct{}), dead: make(chan struct{}), state: StateStarting, proc: newProcess(),
 	}
 }

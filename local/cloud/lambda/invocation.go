@@ -1,12 +1,12 @@
 package lambda
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // beginning is the first thing a caller learns of its invocation: the reply has begun, or there will be none.
@@ -50,7 +50,7 @@ func newInvocation(payload []byte, opts InvokeOptions, limit int64) *invocation 
 		head: make(chan beginning, 1), replyReader: r, replyWriter: w,
 	}
 	if inv.id == "" {
-		inv.id = newUUID()
+		inv.id = ids.UUID()
 	}
 	if inv.trace == "" {
 		inv.trace = newTrace(time.Now())
@@ -104,22 +104,7 @@ type Stream struct {
 // logTail returns the end of the invocation's log, once the reply has been read to its end, if InvokeOptions asked for it.
 func (s *Stream) logTail() []byte { return s.inv.logTail }
 
-// newUUID returns a random (version 4) UUID, the form of every AWS request id.
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
-}
-
 // newTrace returns an unsampled X-Ray header.
 func newTrace(now time.Time) string {
-	return fmt.Sprintf("Root=1-%08x-%s;Parent=%s;Sampled=0", now.Unix(), randomHex(12), randomHex(8))
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails: it ends the program instead
-	return hex.EncodeToString(b)
+	return fmt.Sprintf("Root=1-%08x-%s;Parent=%s;Sampled=0", now.Unix(), ids.Hex(12), ids.Hex(8))
 }

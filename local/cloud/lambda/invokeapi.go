@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // maxRequest is how much of a request body is read before the connection is given up: enough to answer one over MaxPayload.
@@ -143,7 +145,7 @@ func (h *Host) serveDryRun(w http.ResponseWriter, req request) {
 		writeError(w, err)
 		return
 	}
-	w.Header().Set("X-Amzn-Requestid", newUUID())
+	w.Header().Set("X-Amzn-Requestid", ids.UUID())
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -271,7 +273,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
-	header.Set("X-Amzn-Requestid", newUUID())
+	header.Set("X-Amzn-Requestid", ids.UUID())
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a caller that has gone needs no answer

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 )
 
 // The Runtime API's headers and trailers.
@@ -295,7 +297,7 @@ func (i *instance) registerExtension(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusForbidden, "Extension.RegistrationClosed", "init is over")
 		return
 	}
-	w.Header().Set("Lambda-Extension-Identifier", newUUID())
+	w.Header().Set("Lambda-Extension-Identifier", ids.UUID())
 	_, _ = io.WriteString(w, `{"functionName":"`+i.fn.cfg.Name+`","functionVersion":"`+version+`","handler":"`+i.fn.cfg.Handler+`"}`)
 }
 

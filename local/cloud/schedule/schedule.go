@@ -8,7 +8,6 @@ package schedule
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llm-queue/llmq/local/cloud/internal/ids"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 )
 
@@ -126,7 +126,7 @@ func (s *Schedule) fire(ctx context.Context, events *sync.WaitGroup, due time.Ti
 	if fault.Twice {
 		times = 2
 	}
-	id := newUUID() // one event, however often it is delivered
+	id := ids.UUID() // one event, however often it is delivered
 	for range times {
 		events.Go(func() { s.deliver(ctx, id, due) })
 	}
@@ -136,7 +136,7 @@ func (s *Schedule) fire(ctx context.Context, events *sync.WaitGroup, due time.Ti
 // operators; faults do not touch it.
 func (s *Schedule) Now(ctx context.Context) (lambda.Result, error) {
 	s.due()
-	result, err := s.opts.Invoker.Invoke(ctx, s.opts.Function, s.payload(newUUID(), time.Now(), 1), lambda.InvokeOptions{})
+	result, err := s.opts.Invoker.Invoke(ctx, s.opts.Function, s.payload(ids.UUID(), time.Now(), 1), lambda.InvokeOptions{})
 	s.count(err)
 	if err != nil {
 		return lambda.Result{}, fmt.Errorf("schedule %s: %w", s.opts.Name, err)
@@ -233,13 +233,4 @@ func (s *Schedule) payload(id string, due time.Time, attempt int) []byte {
 		panic("schedule: " + err.Error()) // strings marshal
 	}
 	return body
-}
-
-// newUUID returns a random (version 4) UUID.
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
