@@ -60,10 +60,10 @@ func DefaultLaw() LawConfig {
 }
 
 // Text is the configuration as the scripts take it, in one argument: whole numbers,
-// ratios per mille and times in ms.
+// ratios per mille and times in ms, what every call needs first.
 func (c LawConfig) Text() string {
 	mille := func(ratio float64) int { return int(ratio*1000 + 0.5) }
-	return fmt.Sprintf("%d %d %d %d %d %d %d %d %d %d %d ", c.Initial, c.MaxSlots, c.MaxStarts, c.MaxTokens,
-		mille(c.BackgroundShare), mille(c.RTRateShare), c.Window.Milliseconds(), c.MinThrottles, mille(c.LossTolerance),
-		mille(c.PauseRatio), c.Pause.Milliseconds())
+	return fmt.Sprintf("%d %d %d %d %d %d %d %d %d %d %d", c.MaxSlots, c.MaxStarts, c.MaxTokens,
+		mille(c.BackgroundShare), mille(c.RTRateShare), c.Window.Milliseconds(),
+		c.Initial, c.MinThrottles, mille(c.LossTolerance), mille(c.PauseRatio), c.Pause.Milliseconds())
 }

@@ -9,7 +9,7 @@ func TestLawConfig_TextIsWholeNumbersInTheLawsUnits(t *testing.T) {
 	t.Parallel()
 	c := DefaultLaw()
 	c.MaxStarts, c.MaxTokens, c.BackgroundShare, c.Window = 480, 190_000, 0.55, 1500*time.Millisecond
-	if got, want := c.Text(), "20 2000 480 190000 550 200 1500 2 50 500 1000 "; got != want {
+	if got, want := c.Text(), "2000 480 190000 550 200 1500 20 2 50 500 1000"; got != want {
 		t.Errorf("text = %q, want %q", got, want)
 	}
 }
