@@ -322,3 +322,40 @@ func TestLaw_RTNeverStarvesBackground(t *testing.T) {
 		})
 	}
 }
+
+// A cap that is lowered in mid-run holds at once for what starts, and what was learned is
+// clamped to it. Feature C4.
+func TestLaw_CapLoweredHoldsAtOnce(t *testing.T) {
+	t.Parallel()
+	const at, most = 120 * second, 5
+	var w *watched
+	lowered := false
+	play(plain(provider{slots: always(50)}, 200*second), 1, func(*provider) limiter {
+		w = &watched{learned: law(t).law(capacity.DefaultLaw())}
+		w.before = func(now int64) int64 {
+			if now >= runStart+at && !lowered {
+				lowered = true
+				all := w.text()
+				var values []string
+				for _, f := range fields {
+					values = append(values, all[f])
+				}
+				w.config.MaxSlots = most
+				w.restore(now, values)
+				if got := w.told(t, now).Slots; got.Limit != most {
+					t.Errorf("slots = %+v, want the cap of %d", got, most)
+				}
+			}
+			return now
+		}
+		w.after = func(now int64, granted bool) {
+			if lowered && granted && len(w.held) > most {
+				t.Errorf("a call starts at %d s though %d are in flight", (now-runStart)/second, len(w.held))
+			}
+		}
+		return w
+	}, false)
+	if !lowered || len(w.held) > most || len(w.held) == 0 {
+		t.Errorf("%d in flight at the end, want 1 to %d", len(w.held), most)
+	}
+}

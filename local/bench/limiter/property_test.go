@@ -247,3 +247,28 @@ func TestLaw_UndoneStartIsNotCounted(t *testing.T) {
 		t.Errorf("%d starts at once were let pass and taken back, want all 50: none was made", granted)
 	}
 }
+
+// Counters of what was taken begin anew before they are too large to be exact.
+func TestLaw_CountersWrap(t *testing.T) {
+	t.Parallel()
+	s := newStored(law(t), capacity.DefaultLaw())
+	const each = 1e9
+	now := int64(runStart)
+	for id := range int64(1100) {
+		now += 10_000 / 1100
+		s.fetch(now)
+		if why, _ := s.ask(now, id, laneRT, each); why != 0 {
+			t.Fatalf("call %d is held back: %d", id, why)
+		}
+		s.settle(now, id, capacity.OK, each, 0)
+		s.save()
+	}
+	now += 6000
+	s.fetch(now)
+	s.ask(now, 5000, laneRT, 1)
+	s.save()
+	const tokensTaken = 10
+	if got := strings.Fields(s.hash["flow"])[tokensTaken]; got != "100000000001" {
+		t.Errorf("tokens taken = %s, want the 1.1e12 and one more to begin anew at 1e12", got)
+	}
+}

@@ -369,6 +369,7 @@ local function make()
     for i = 1, 3 do
       local c = s[i]
       c.held_back = denied > 0 and c.denied * 3 >= denied and 1 or 0
+      if c.cap > 0 then c.limit = min(c.limit, c.cap) end -- learned before it was configured
       if answers and s.mode == RUN and c.limit > 0 and s.window_failed * 4 <= s.window_starts then
         if c.held_back == 1 then
           if raise(s, c, now) then s.probing = 1 end
@@ -886,5 +887,5 @@ function law.undone(s, now, stamp, tokens)
   rarely().undone(s, stamp, tokens)
 end
 
--- facts tells what is known, for status: see ReadLearned in learned.go.
+-- facts tells what is known, for status: see ReadLearned in law_learned.go.
 function law.facts(s, now) return rarely().facts(s, now) end
