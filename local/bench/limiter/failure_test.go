@@ -189,16 +189,16 @@ func TestLaw_FailuresTeachNothing(t *testing.T) {
 	p := law(t)
 	for _, prov := range []provider{{slots: always(50)}, {starts: always(rpm), startsBurst: rpm / 10}} {
 		prov.outage = func(since int64) outage {
-			if since >= 180*second {
+			if since >= 120*second {
 				return failsAll
 			}
 			return noOutage
 		}
 		var before, after capacity.Learned
-		play(plain(prov, 240*second), 1, func(*provider) limiter {
+		play(plain(prov, 160*second), 1, func(*provider) limiter {
 			w := &watched{learned: p.law(capacity.DefaultLaw())}
 			w.after = func(now int64, _ bool) {
-				if now < runStart+181*second {
+				if now < runStart+121*second {
 					before = w.told(t, now)
 				}
 				after = w.told(t, now)
@@ -206,7 +206,7 @@ func TestLaw_FailuresTeachNothing(t *testing.T) {
 			return w
 		}, false)
 		if before.Slots.Limit != after.Slots.Limit || before.Starts.Limit != after.Starts.Limit || before.Tokens.Limit != after.Tokens.Limit {
-			t.Errorf("a minute of failures made of %v\n%v", before, after)
+			t.Errorf("40 s of failures made of %v\n%v", before, after)
 		}
 	}
 }
@@ -281,8 +281,8 @@ func TestLaw_BacklogNeverStarvesRT(t *testing.T) {
 	t.Parallel()
 	p := law(t)
 	for _, prov := range []provider{{slots: always(20)}, {starts: always(240), startsBurst: 24}} {
-		sc := plain(prov, 420*second)
-		sc.rtPerSecond, sc.askers, sc.steady = 0.8, 200, 60*second
+		sc := plain(prov, 300*second)
+		sc.rtPerSecond, sc.askers, sc.steady = 0.8, 80, 60*second
 		got := play(sc, 1, p.limiter(capacity.DefaultLaw()), false)
 		if p95 := percentile(got.rtWaits, 0.95); p95 > 4000 || got.rtLost > 0 {
 			t.Errorf("rt waits %.0f ms (p95) behind a backlog, %d gave up; want 4000 and none", p95, got.rtLost)

@@ -151,7 +151,7 @@ func TestLaw_HoldsUnderAnyFeedback(t *testing.T) {
 			kept.settle(now, f.id, e, tokens, retryAfter)
 		}
 		stepped := false // by the clock
-		for range rapid.IntRange(10, 120).Draw(t, "steps") {
+		for range rapid.IntRange(10, 60).Draw(t, "steps") {
 			now += rapid.SampledFrom([]int64{0, 1, 30, 400, 1100, 6000}).Draw(t, "passes")
 			switch rapid.SampledFrom([]string{"ask", "ask", "ask", "end", "end", "end", "storm", "again", "clock"}).Draw(t, "what") {
 			case "ask":
