@@ -1,0 +1,84 @@
+// Package fallback orders the places that may serve a request: the targets of its model,
+// then those of the models that stand in for it. It is pure: it looks at no target and
+// keeps no state (FEATURES D7).
+package fallback
+
+import (
+	"slices"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// MostSteps bounds a chain. Each step may be tried several times, so a longer one
+// would outlast every deadline.
+const MostSteps = 8
+
+// Model is one that stands in for another.
+type Model struct {
+	Alias           string
+	RequireHeadroom bool // only where a slot is free at once: what stands in for others has callers of its own
+}
+
+// Rules say where requests go when their first target fails. The zero value knows no
+// other models, and skips no target.
+type Rules struct {
+	Models      map[string][]Model  // by alias: which models stand in for it, in order; not theirs in turn
+	SkipTargets map[string][]string // by alias: names of targets that its chains leave out
+}
+
+// Step is one place to try.
+type Step struct {
+	Target          llmq.Target
+	RequireHeadroom bool // pass it by where no slot is free at once
+}
+
+// Ask is what decides a request's chain.
+type Ask struct {
+	Model  llmq.ModelRef
+	Op     llmq.Op
+	Policy llmq.FallbackPolicy
+}
+
+// Chain lists the steps for a request, at least one and at most [MostSteps], none twice.
+//
+// A reference that pins a target gets that target and no other. Policy chain goes on to the
+// models that stand in, where they speak the request's wire; the policy target, and
+// embeddings, whose vectors mean nothing beside another model's, stay with their model.
+//
+// The error is that of [llmq.Catalogue.Resolve]: there is nowhere to go at all. A model whose
+// targets are all skipped has those of the models that stand in, else [llmq.CodeModelNotFound].
+func (r Rules) Chain(c llmq.Catalogue, ask Ask) ([]Step, error) {
+	model, targets, err := c.Resolve(ask.Model, ask.Op.Wire())
+	if err != nil {
+		return nil, err
+	}
+	if ask.Model.Target != "" {
+		return []Step{{Target: targets[0]}}, nil
+	}
+	steps := r.add(nil, targets, false)
+	if ask.Policy == llmq.FallbackChain && ask.Op != llmq.OpEmbeddings {
+		for _, next := range r.Models[model.Alias] {
+			_, targets, err := c.Resolve(llmq.ModelRef{Alias: next.Alias}, ask.Op.Wire())
+			if err != nil {
+				continue // it is gone, or speaks another wire: the chain does without it
+			}
+			steps = r.add(steps, targets, next.RequireHeadroom)
+		}
+	}
+	if len(steps) == 0 {
+		return nil, llmq.Errorf(llmq.CodeModelNotFound, "every target of model %q is set aside", ask.Model).At("model")
+	}
+	return steps[:min(len(steps), MostSteps)], nil
+}
+
+// add appends the targets that are neither skipped nor there already.
+func (r Rules) add(steps []Step, targets []llmq.Target, headroom bool) []Step {
+	for _, t := range targets {
+		there := func(s Step) bool { return s.Target.Model == t.Model && s.Target.Name == t.Name }
+		if slices.Contains(r.SkipTargets[t.Model], t.Name) || slices.ContainsFunc(steps, there) {
+			continue
+		}
+		steps = append(steps, Step{Target: t, RequireHeadroom: headroom})
+	}
+	return steps
+}
