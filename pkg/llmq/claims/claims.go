@@ -9,7 +9,6 @@ package claims
 
 import (
 	_ "embed"
-	"strconv"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -41,13 +40,19 @@ var (
 	deferText string
 	//go:embed lua/finish.lua
 	finishText string
+	//go:embed lua/expire.lua
+	expireText string
+	//go:embed lua/cancel.lua
+	cancelText string
 )
 
 // Store reads and writes submission records and claims. It holds no connection and
 // no mutable state, so it is safe for concurrent use.
 type Store struct {
-	keys                                        keys.Space
-	submit, sent, take, renew, giveBack, finish luascript.Script
+	keys                          keys.Space
+	submit, sent                  luascript.Script
+	take, renew, giveBack, finish luascript.Script
+	expire, cancel                luascript.Script
 }
 
 // New is the store of one environment's claims.
@@ -60,6 +65,8 @@ func New(space keys.Space) *Store {
 		renew:    luascript.New("renew", renewText),
 		giveBack: luascript.New("defer", deferText),
 		finish:   luascript.New("finish", finishText),
+		expire:   luascript.New("expire", expireText),
+		cancel:   luascript.New("cancel", cancelText),
 	}
 }
 
@@ -101,97 +108,6 @@ func (s *Store) Done(b *luascript.Batch, r llmq.Request) luascript.Pending[bool]
 		return state == "done", err
 	}
 }
-
-// Claim is the right to run one request. Attempts and Takeovers are those of earlier
-// takes.
-type Claim struct {
-	Fence     int64
-	Attempts  int
-	Takeovers int
-
-	keys     keys.Call
-	owner    string
-	deadline time.Time
-}
-
-// TakeState says whether a claim was taken, and if not, why.
-type TakeState int
-
-const (
-	// Taken means that the caller owns the claim for [Lease].
-	Taken TakeState = iota + 1
-	// Stored means that the request has ended; nothing is left to do.
-	Stored
-	// Busy means that another owner's lease runs for Wait.
-	Busy
-	// Deferred means that the claim was given back and can't be taken for Wait.
-	Deferred
-	// Mismatch means that the id was taken for another body, model or operation.
-	Mismatch
-)
-
-// Take is the answer to a take.
-type Take struct {
-	State TakeState
-	Claim Claim         // valid when Taken; its counts always
-	Wait  time.Duration // Busy and Deferred: when to come back
-}
-
-// Take asks for the claim on r. hash is [BodyHash] of it: the body under an id is that of
-// its first take, whichever way it came. owner is unique to this take.
-func (s *Store) Take(b *luascript.Batch, r llmq.Request, hash, owner string) luascript.Pending[Take] {
-	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.take, []string{k.Claim}, "", owner, Lease.Milliseconds(), ms(r.Deadline), Keep.Milliseconds(), hash)
-	return func() (Take, error) {
-		v, err := call.Ints(5)
-		if err != nil {
-			return Take{}, err
-		}
-		t := Take{
-			Claim: Claim{Fence: v[1], Attempts: int(v[2]), Takeovers: int(v[3]), keys: k, owner: owner, deadline: r.Deadline},
-			Wait:  time.Duration(v[4]) * time.Millisecond,
-		}
-		switch v[0] {
-		case 1:
-			t.State = Taken
-		case 0:
-			t.State = Stored
-		case -1:
-			t.State = Busy
-		case -2:
-			t.State = Deferred
-		default:
-			t.State = Mismatch
-		}
-		return t, nil
-	}
-}
-
-// Renew keeps a claim for another [Lease]. False means that it is lost: another owner
-// has it, or a result is stored.
-func (s *Store) Renew(b *luascript.Batch, c Claim) luascript.Pending[bool] {
-	call := b.Script(&s.renew, []string{c.keys.Claim}, "", c.owner, c.fence(), Lease.Milliseconds(), Keep.Milliseconds())
-	return first(call)
-}
-
-// Defer gives a claim back; it can't be taken for the given time. attempts is the
-// number of real attempts so far, those of earlier takes included. False means that
-// the claim was not the caller's any more.
-func (s *Store) Defer(b *luascript.Batch, c Claim, d time.Duration, attempts int) luascript.Pending[bool] {
-	call := b.Script(&s.giveBack, []string{c.keys.Claim}, "", c.owner, c.fence(), max(d, 0).Milliseconds(), attempts)
-	return first(call)
-}
-
-// Finish stores a result under the claim's fence and wakes whoever waits for it.
-// False means that the claim was lost to another owner: nothing was stored, and the
-// other's result stands.
-func (s *Store) Finish(b *luascript.Batch, c Claim, result []byte) luascript.Pending[bool] {
-	call := b.Script(&s.finish, []string{c.keys.Claim, c.keys.Result}, "", c.owner, c.fence(), result,
-		ms(c.deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), c.keys.Wake)
-	return first(call)
-}
-
-func (c Claim) fence() string { return strconv.FormatInt(c.Fence, 10) }
 
 func first(call *luascript.Call) luascript.Pending[bool] {
 	return func() (bool, error) {

@@ -56,30 +56,31 @@ func TestStore_ALifeOfAClaim(t *testing.T) {
 		if a.State != Taken || a.Claim.Fence != 1 {
 			t.Fatalf("take = %+v", a)
 		}
+		progress := Progress{Attempts: 5, Step: 2, Spent: 3, Tries: 2, Throttled: 1, Cut: 1, Provided: 1234 * time.Millisecond}
 		if b := take("B"); b.State != Busy || b.Wait <= Lease-10*time.Second || b.Wait > Lease {
 			t.Errorf("second take = %+v, want it busy for the lease", b)
 		}
-		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Renew(b, a.Claim) }); err != nil || !ok {
-			t.Errorf("renew = %v, %v", ok, err)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Renew(b, a.Claim, Progress{Attempts: 1}) }); err != nil || got != Kept {
+			t.Errorf("renew = %v, %v", got, err)
 		}
-		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Defer(b, a.Claim, time.Minute, 3) }); err != nil || !ok {
-			t.Errorf("defer = %v, %v", ok, err)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Defer(b, a.Claim, time.Minute, progress) }); err != nil || got != Kept {
+			t.Errorf("defer = %v, %v", got, err)
 		}
-		if b := take("B"); b.State != Deferred || b.Wait <= 50*time.Second || b.Wait > time.Minute || b.Claim.Attempts != 3 {
+		if b := take("B"); b.State != Deferred || b.Wait <= 50*time.Second || b.Wait > time.Minute || b.Claim.Progress != progress {
 			t.Errorf("take of a deferred claim = %+v", b)
 		}
-		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Defer(b, a.Claim, -time.Second, 4) }); err != nil || !ok {
-			t.Errorf("defer for no time = %v, %v", ok, err)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Defer(b, a.Claim, -time.Second, progress) }); err != nil || got != Kept {
+			t.Errorf("defer for no time = %v, %v", got, err)
 		}
 		second := take("B")
-		if second.State != Taken || second.Claim.Fence != 2 || second.Claim.Attempts != 4 || second.Claim.Takeovers != 0 {
+		if second.State != Taken || second.Claim.Fence != 2 || second.Claim.Progress != progress || second.Claim.Takeovers != 0 {
 			t.Fatalf("take after the deferral = %+v", second)
 		}
-		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Finish(b, a.Claim, []byte("old")) }); err != nil || ok {
-			t.Errorf("the former owner's finish = %v, %v; want false", ok, err)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Finish(b, a.Claim, []byte("old"), false) }); err != nil || got != Lost {
+			t.Errorf("the former owner's finish = %v, %v; want it lost", got, err)
 		}
-		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Renew(b, a.Claim) }); err != nil || ok {
-			t.Errorf("the former owner's renewal = %v, %v; want false", ok, err)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Renew(b, a.Claim, Progress{Attempts: 1}) }); err != nil || got != Lost {
+			t.Errorf("the former owner's renewal = %v, %v; want it lost", got, err)
 		}
 		other := r
 		other.Body = []byte(`{"a":2}`)
@@ -87,8 +88,8 @@ func TestStore_ALifeOfAClaim(t *testing.T) {
 			t.Errorf("take for another body = %+v, %v; want a mismatch", got, err)
 		}
 		result := []byte("{\"x\":\"\x00\xff raw\"}")
-		if ok, err := run(t, c, func(b *luascript.Batch) luascript.Pending[bool] { return s.Finish(b, second.Claim, result) }); err != nil || !ok {
-			t.Errorf("finish = %v, %v", ok, err)
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Finish(b, second.Claim, result, false) }); err != nil || got != Kept {
+			t.Errorf("finish = %v, %v", got, err)
 		}
 		stored, err := c.Get(t.Context(), s.keys.Call("t", r.RID()).Result).Bytes()
 		if diff := cmp.Diff(result, stored); diff != "" || err != nil {
@@ -214,9 +215,11 @@ func BenchmarkTakeAndFinish(b *testing.B) {
 				if err != nil || take.State != Taken {
 					b.Fatalf("take = %+v, %v", take, err)
 				}
-				ok, err := run(b, c, func(batch *luascript.Batch) luascript.Pending[bool] { return s.Finish(batch, take.Claim, result) })
-				if err != nil || !ok {
-					b.Fatalf("finish = %v, %v", ok, err)
+				got, err := run(b, c, func(batch *luascript.Batch) luascript.Pending[Hold] {
+					return s.Finish(batch, take.Claim, result, false)
+				})
+				if err != nil || got != Kept {
+					b.Fatalf("finish = %v, %v", got, err)
 				}
 			}
 		})

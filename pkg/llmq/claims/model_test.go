@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +21,8 @@ type model struct {
 	owner, hash         string
 	attempts, takeovers int64
 	result              string
+	cancelled           int64
+	progress            []int64
 	highest             int64            // fence ever given
 	fenceOf             map[string]int64 // as each owner was told
 }
@@ -28,16 +31,20 @@ func (m *model) holds(owner string, fence int64) bool {
 	return m.owner == owner && m.fence == fence
 }
 
-func (m *model) take(now int64, owner, hash string, lease int64) []int64 {
-	answer := func(code, wait int64) []int64 { return []int64{code, m.fence, m.attempts, m.takeovers, wait} }
+func (m *model) take(now int64, owner, hash string) []int64 {
+	answer := func(code, wait int64) []int64 {
+		return append([]int64{code, m.fence, m.attempts, m.takeovers, wait, m.cancelled}, m.progress...)
+	}
 	switch {
 	case m.hash != "" && m.hash != hash:
 		return answer(-3, 0)
 	case m.state == "done":
 		return answer(0, 0)
-	case m.state == "running" && m.owner != owner && m.until > now:
+	case m.runs(now) && m.owner != owner:
 		return answer(-1, m.until-now)
-	case m.state == "deferred" && m.next > now:
+	case m.cancelled == 0 && now >= testDeadline:
+		return answer(-4, 0)
+	case m.cancelled == 0 && m.state == "deferred" && m.next > now:
 		return answer(-2, m.next-now)
 	case m.state == "running" && m.owner == owner:
 	default:
@@ -46,35 +53,88 @@ func (m *model) take(now int64, owner, hash string, lease int64) []int64 {
 		}
 		m.fence++
 	}
-	m.state, m.owner, m.hash, m.until = "running", owner, hash, now+lease
+	m.state, m.owner, m.hash, m.until = "running", owner, hash, now+testLease
 	return answer(1, 0)
 }
 
-func (m *model) renew(now int64, owner string, fence, lease int64) []int64 {
+// runs reports whether an owner's lease runs.
+func (m *model) runs(now int64) bool { return m.state == "running" && m.until > now }
+
+func (m *model) renew(now int64, owner string, fence, attempts int64, progress []int64) []int64 {
 	if m.state != "running" || !m.holds(owner, fence) {
 		return []int64{0}
 	}
-	m.until = now + lease
-	return []int64{1}
+	m.until, m.attempts, m.progress = now+testLease, attempts, progress
+	return []int64{1 + m.cancelled}
 }
 
-func (m *model) giveBack(now int64, owner string, fence, delay, attempts int64) []int64 {
+func (m *model) giveBack(now int64, owner string, fence, delay, attempts int64, progress []int64) []int64 {
 	if m.state == "done" || !m.holds(owner, fence) {
 		return []int64{0}
 	}
-	m.state, m.next, m.attempts = "deferred", now+delay, attempts
+	if m.cancelled == 1 {
+		return []int64{2}
+	}
+	m.state, m.next, m.attempts, m.progress = "deferred", now+delay, attempts, progress
 	return []int64{1}
 }
 
-func (m *model) finish(owner string, fence int64, result string) []int64 {
-	if !m.holds(owner, fence) {
+func (m *model) finish(owner string, fence int64, result string, cancelled int64) []int64 {
+	switch {
+	case !m.holds(owner, fence):
 		return []int64{0}
+	case m.state == "done":
+		return []int64{1}
+	case m.cancelled == 1 && cancelled == 0:
+		return []int64{2}
 	}
-	if m.state != "done" {
-		m.state, m.result = "done", result
-	}
+	m.state, m.result = "done", result
 	return []int64{1}
 }
+
+func (m *model) expire(now int64, owner, hash string) []int64 {
+	switch {
+	case m.hash != "" && m.hash != hash:
+		return []int64{-3, 0}
+	case m.state == "done" && m.owner == owner:
+		return []int64{1, 0}
+	case m.state == "done":
+		return []int64{0, 0}
+	case m.runs(now) && m.owner != owner:
+		return []int64{-1, m.until - now}
+	case m.cancelled == 1:
+		return []int64{2, 0}
+	case now < testDeadline:
+		return []int64{-2, testDeadline - now}
+	}
+	if m.state != "running" || m.owner != owner {
+		m.fence++
+	}
+	m.state, m.owner, m.hash, m.result = "done", owner, hash, "expired"
+	return []int64{1, 0}
+}
+
+func (m *model) cancel(now int64) []int64 {
+	known := int64(1)
+	switch {
+	case m.state == "done":
+		return []int64{m.cancelled, 1}
+	case m.runs(now):
+		m.cancelled = 1
+		return []int64{2, 1}
+	case m.state == "":
+		known = 0
+	}
+	m.state, m.owner, m.result, m.cancelled = "done", "", "cancelled", 1
+	m.fence++
+	return []int64{1, known}
+}
+
+// The model's deadline is near enough to be passed in most runs.
+const (
+	testLease    = 100
+	testDeadline = luatest.Epoch + 2000
+)
 
 // A claim follows its rule under any order of takes, renewals, deferrals and results by
 // any owner, in time and late, once and repeated.
@@ -87,7 +147,7 @@ func TestClaim_FollowsItsRule(t *testing.T) {
 }
 
 func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
-	const lease, deadline, resultLife, keep = 100, luatest.Epoch + 1_000_000, 1_000_000, 10_000_000
+	const lease, deadline, resultLife, keep = testLease, testDeadline, 1_000_000, 10_000_000
 	s := New(luatest.Space())
 	k := s.keys.Call("t", llmq.NewRID("t", "r"))
 	now := int64(luatest.Epoch)
@@ -123,7 +183,7 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 		"wait": func(rt *rapid.T) { now += rapid.Int64Range(1, 150).Draw(rt, "ms") },
 		"take": func(rt *rapid.T) {
 			o, h := owners.Draw(rt, "owner"), rapid.SampledFrom([]string{"h", "h", "h", "h2"}).Draw(rt, "hash")
-			same("take", func() []int64 { return m.take(now, o, h, lease) }, func() []int64 {
+			same("take", func() []int64 { return m.take(now, o, h) }, func() []int64 {
 				v := call(&s.take, []string{k.Claim}, now, o, lease, deadline, keep, h)
 				if v[0] == 1 {
 					if v[1] < m.highest || (v[1] == m.highest && m.fenceOf[o] != v[1]) {
@@ -136,36 +196,56 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 		},
 		"renew": func(rt *rapid.T) {
 			o := owners.Draw(rt, "owner")
-			f := fence(o)
+			f, n, p := fence(o), rapid.Int64Range(0, 5).Draw(rt, "attempts"), drawProgress(rt)
 			if m.state == "" {
 				return // renewing what was wiped is a case of its own
 			}
-			same("renew", func() []int64 { return m.renew(now, o, f, lease) }, func() []int64 {
-				return call(&s.renew, []string{k.Claim}, now, o, f, lease, keep)
+			same("renew", func() []int64 { return m.renew(now, o, f, n, p) }, func() []int64 {
+				return call(&s.renew, []string{k.Claim}, now, o, f, lease, keep, n, commas(p))
 			})
 		},
 		"defer": func(rt *rapid.T) {
 			o, d, n := owners.Draw(rt, "owner"), rapid.Int64Range(0, 200).Draw(rt, "delay"), rapid.Int64Range(0, 5).Draw(rt, "attempts")
-			f := fence(o)
-			same("defer", func() []int64 { return m.giveBack(now, o, f, d, n) }, func() []int64 {
-				return call(&s.giveBack, []string{k.Claim}, now, o, f, d, n)
+			f, p := fence(o), drawProgress(rt)
+			same("defer", func() []int64 { return m.giveBack(now, o, f, d, n, p) }, func() []int64 {
+				return call(&s.giveBack, []string{k.Claim}, now, o, f, d, n, commas(p))
 			})
 		},
 		"finish": func(rt *rapid.T) {
 			o := owners.Draw(rt, "owner")
-			f, result := fence(o), rapid.StringMatching(`[a-z]{4}`).Draw(rt, "result")
+			f, result, says := fence(o), rapid.StringMatching(`[a-z]{4}`).Draw(rt, "result"), rapid.Int64Range(0, 1).Draw(rt, "says cancelled")
 			if m.state == "" {
 				return // finishing what was wiped is a case of its own
 			}
-			same("finish", func() []int64 { return m.finish(o, f, result) }, func() []int64 {
-				return call(&s.finish, []string{k.Claim, k.Result}, now, o, f, result, deadline, resultLife, keep, k.Wake)
+			same("finish", func() []int64 { return m.finish(o, f, result, says) }, func() []int64 {
+				return call(&s.finish, []string{k.Claim, k.Result}, now, o, f, result, deadline, resultLife, keep, k.Wake, says)
 			})
+		},
+		"expire": func(rt *rapid.T) {
+			o := owners.Draw(rt, "owner")
+			same("expire", func() []int64 { return m.expire(now, o, "h") }, func() []int64 {
+				return call(&s.expire, []string{k.Claim, k.Result}, now, o, "expired", deadline, resultLife, keep, "h", k.Wake)
+			})
+		},
+		"cancel": func(rt *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(rt, "rarely") > 0 {
+				return
+			}
+			first := m.cancel(now)
+			again := m.cancel(now)
+			for _, want := range [][]int64{first, again} {
+				if got := call(&s.cancel, []string{k.Claim, k.Result, k.Submission}, now, "cancelled", resultLife, keep, k.Wake, s.keys.Stop("")); fmt.Sprint(got) != fmt.Sprint(want) {
+					rt.Fatalf("cancel = %v, the rule says %v", got, want)
+				}
+			}
 		},
 		"": func(rt *rapid.T) {
 			got := c.HMGet(ctx, k.Claim, "state", "fence", "owner", "hash").Val()
 			want := []any{m.state, fmt.Sprint(m.fence), m.owner, m.hash}
 			if m.state == "" {
 				want = []any{nil, nil, nil, nil}
+			} else if m.hash == "" {
+				want[3] = nil // it was cancelled before its first take
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				rt.Fatalf("the claim is %v, the rule says %v", got, want)
@@ -176,6 +256,12 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 		},
 	})
 }
+
+func drawProgress(rt *rapid.T) []int64 {
+	return rapid.SliceOfN(rapid.Int64Range(0, 900), 0, 6).Draw(rt, "progress")
+}
+
+func commas(p []int64) string { return strings.ReplaceAll(strings.Trim(fmt.Sprint(p), "[]"), " ", ",") }
 
 // Nobody is locked out: whatever happened before, a claim without a result can be taken
 // by anyone once its lease or deferral is over.
@@ -202,7 +288,7 @@ func TestClaim_IsAlwaysTakenInTheEnd(t *testing.T) {
 				takes, fence = takes+1, v[1]
 				if rapid.Bool().Draw(rt, "defers") {
 					var b luascript.Batch
-					b.Script(&s.giveBack, []string{k.Claim}, now, owner, fence, 300, takes)
+					b.Script(&s.giveBack, []string{k.Claim}, now, owner, fence, 300, takes, "")
 					if err := b.Run(ctx, c); err != nil {
 						rt.Fatalf("run: %v", err)
 					}

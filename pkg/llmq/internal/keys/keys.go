@@ -32,6 +32,11 @@ func (s Space) Call(tenant string, rid llmq.RID) Call {
 	}
 }
 
+// Stop is the channel on which a worker is told to stop one of the requests that it runs.
+// It belongs to no request: whoever runs many listens once. With an empty name it is what
+// all of them begin with.
+func (s Space) Stop(worker string) string { return s.prefix + "stop:" + worker }
+
 // Target holds the names that decide an admission to one target. They share the
 // slot of every other target's.
 type Target struct {

@@ -25,6 +25,9 @@ func TestSpace_Names(t *testing.T) {
 	if diff := cmp.Diff(want, s.Call("team-a", rid)); diff != "" {
 		t.Errorf("names of a call (-want +got):\n%s", diff)
 	}
+	if got, want := s.Stop("w1"), "llmq:prod-eu:stop:w1"; got != want {
+		t.Errorf("a worker's channel is %s, want %s", got, want)
+	}
 	target := keys.Target{Slots: "llmq:prod-eu:cap:{cap}:chat-a@apac:slots", Tally: "llmq:prod-eu:cap:{cap}:chat-a@apac:tally"}
 	if diff := cmp.Diff(target, s.Target(llmq.Target{Model: "chat-a", Name: "apac"})); diff != "" {
 		t.Errorf("names of a target (-want +got):\n%s", diff)

@@ -1,0 +1,97 @@
+package claims
+
+import (
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+// Finish stores a result under the claim's fence and wakes whoever waits for it. cancelled
+// says that the result tells of a cancellation: a cancelled request takes no other.
+// [Lost] means that nothing was stored, and another's result stands.
+func (s *Store) Finish(b *luascript.Batch, c Claim, result []byte, cancelled bool) luascript.Pending[Hold] {
+	return hold(b.Script(&s.finish, []string{c.keys.Claim, c.keys.Result}, "", c.owner, c.fence(), result,
+		ms(c.deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), c.keys.Wake, flag(cancelled)))
+}
+
+func flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// ExpireState says whether a request was ended as expired, and if not, why.
+type ExpireState int
+
+const (
+	// Ended means that the result is stored and the waiters are woken, now or by an earlier try of the same owner.
+	Ended ExpireState = iota + 1
+	// HasEnded means that another end was stored before.
+	HasEnded
+	// Running means that another owner's lease runs for Wait.
+	Running
+	// Early means that the deadline is Wait away on the store's clock.
+	Early
+	// OtherBody is [Mismatch].
+	OtherBody
+	// IsCancelled means that the request is cancelled: whoever has its claim stores that, else whoever takes it.
+	IsCancelled
+)
+
+// Expiry is the answer to [Store.Expire].
+type Expiry struct {
+	State ExpireState
+	Wait  time.Duration // Running and Early: when to come back
+}
+
+// Expire ends r with a result that says [llmq.CodeExpired], where its deadline has passed on
+// the store's clock, no other owner runs it and nothing is stored. Nothing else stores that
+// end, so workers whose clocks differ can't disagree about it. owner is that of the
+// caller's claim, or unique where it has none.
+func (s *Store) Expire(b *luascript.Batch, r llmq.Request, hash, owner string, result []byte) luascript.Pending[Expiry] {
+	k := s.keys.Call(r.Tenant, r.RID())
+	call := b.Script(&s.expire, []string{k.Claim, k.Result}, "", owner, result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), hash, k.Wake)
+	return func() (Expiry, error) {
+		v, err := call.Ints(2)
+		if err != nil {
+			return Expiry{}, err
+		}
+		states := map[int64]ExpireState{1: Ended, 0: HasEnded, -1: Running, -2: Early, -3: OtherBody, 2: IsCancelled}
+		return Expiry{State: states[v[0]], Wait: time.Duration(v[1]) * time.Millisecond}, nil
+	}
+}
+
+// CancelState says what a cancellation has done.
+type CancelState int
+
+const (
+	// WasOver means that the request had ended otherwise; nothing is changed.
+	WasOver CancelState = iota
+	// NeverRun means that nobody ran it: it has ended as cancelled, its waiters are told, and no worker will
+	// begin it. A repeat says so again, also of one that was stopped.
+	NeverRun
+	// Stopping means that its owner has been told, and that nothing but the cancellation can be stored any more.
+	Stopping
+)
+
+// Cancellation is the answer to a cancellation.
+type Cancellation struct {
+	State CancelState
+	Known bool // it was submitted or taken before; one that is not is refused when it comes
+}
+
+// Cancel ends the request that a tenant knows as id. result says [llmq.CodeCancelled]. Repeated
+// after a lost answer it changes nothing more.
+func (s *Store) Cancel(b *luascript.Batch, tenant, id string, result []byte) luascript.Pending[Cancellation] {
+	k := s.keys.Call(tenant, llmq.NewRID(tenant, id))
+	call := b.Script(&s.cancel, []string{k.Claim, k.Result, k.Submission}, "", result, ResultLife.Milliseconds(), Keep.Milliseconds(), k.Wake, s.keys.Stop(""))
+	return func() (Cancellation, error) {
+		v, err := call.Ints(2)
+		if err != nil {
+			return Cancellation{}, err
+		}
+		return Cancellation{State: CancelState(v[0]), Known: v[1] == 1}, nil
+	}
+}
