@@ -10,14 +10,14 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
-// begin takes the claim and, where wanted, asks for a slot, in one round trip. It
-// reports true when the run is over, with what to do.
+// begin takes the claim and, where wanted, asks for a slot of the first step, in one round
+// trip. It reports true when the run is over, with what to do.
 func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	var b luascript.Batch
 	takes := r.Claims.Take(&b, r.Request, r.hash, r.owner)
-	var admits luascript.Pending[capacity.Admission]
+	var admits luascript.Pending[admission]
 	if wantSlot {
-		admits = r.Capacity.Admit(&b, r.target, r.owner)
+		admits = r.gate.admit(&b, r.ask())
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		v := r.storeDown("begin", err)
@@ -31,21 +31,16 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 		return r.storeDown("take", err), true
 	}
 	if wantSlot {
-		admission, err := admits()
+		a, err := admits()
 		if err != nil {
 			return r.giveBack(ctx, take, r.storeDown("admit", err)), true
 		}
-		if admission.Granted {
-			r.holdSlot(admission.Slot)
-		}
+		r.answer = r.admit(a)
 	}
 	r.claim = take.Claim
 	switch take.State {
 	case claims.Taken:
-		r.meta.Attempts, r.meta.Takeovers = take.Claim.Attempts, take.Claim.Takeovers
-		if !r.QueuedAt.IsZero() {
-			r.meta.QueueWait = max(0, time.Since(r.QueuedAt))
-		}
+		r.taken(ctx)
 		return Verdict{}, false
 	case claims.Stored:
 		r.abandonSlot(ctx)
@@ -53,19 +48,45 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	case claims.Busy:
 		r.abandonSlot(ctx)
 		return Verdict{Action: Release, After: take.Wait, Reason: reasonBusy}, true
+	case claims.Expired:
+		r.abandonSlot(ctx)
+		return r.expire(ctx), true
 	case claims.Mismatch:
 		// The result under this id is the other request's, so nothing is stored.
 		r.abandonSlot(ctx)
-		return refuse(llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.Request.ID)), true
+		return r.mismatch(), true
 	default:
 		r.abandonSlot(ctx)
 		return Verdict{Action: Release, After: take.Wait, Reason: reasonDeferred}, true
 	}
 }
 
+// taken takes the request up where it was left. A slot of the first step is of no use to
+// one that has left it.
+func (r *run) taken(ctx context.Context) {
+	r.owns = true
+	if !r.QueuedAt.IsZero() {
+		r.meta.QueueWait = max(0, time.Since(r.QueuedAt))
+	}
+	if r.chain == nil {
+		r.advance(func(p *claims.Progress) { *p = r.claim.Progress })
+		r.meta.Takeovers = r.claim.Takeovers
+		return
+	}
+	r.resume()
+	if r.come().Step != 0 {
+		r.answer = nil
+		r.abandonSlot(ctx)
+	}
+}
+
 // refuse keeps a message from being run.
 func refuse(why *llmq.Error) Verdict {
 	return Verdict{Action: Refuse, Reason: string(why.Code), Err: why}
+}
+
+func (r *run) mismatch() Verdict {
+	return refuse(llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.Request.ID))
 }
 
 // storeDown hands the message back when the state store did not answer: what it may
@@ -79,7 +100,7 @@ func (r *run) storeDown(doing string, err error) Verdict {
 func (r *run) giveBack(ctx context.Context, take claims.Take, v Verdict) Verdict {
 	if take.State == claims.Taken {
 		r.claim = take.Claim
-		r.meta.Attempts = take.Claim.Attempts
+		r.advance(func(p *claims.Progress) { *p = take.Claim.Progress })
 		v.Defer = r.deferClaim(v.After)
 	}
 	r.abandonSlot(ctx)
@@ -92,13 +113,17 @@ func (r *run) giveBack(ctx context.Context, take claims.Take, v Verdict) Verdict
 func (r *run) deferClaim(after time.Duration) func(context.Context) {
 	return func(ctx context.Context) {
 		var b luascript.Batch
-		deferred := r.Claims.Defer(&b, r.claim, after, r.meta.Attempts)
+		deferred := r.Claims.Defer(&b, r.claim, after, r.come())
 		if err := b.Run(ctx, r.Valkey); err != nil {
 			r.log.Warn("state store failed", "doing", "defer", "error", err)
 			return
 		}
-		if ok, err := deferred(); err != nil || !ok {
-			r.log.Warn("claim not deferred", "held", ok, "error", err)
+		hold, err := deferred()
+		switch {
+		case hold == claims.Cancelled: // meanwhile: its waiters need not wait for the message
+			r.finish(ctx, llmq.Result{Err: cancelled()}, capacity.Abandoned)
+		case err != nil || hold != claims.Kept:
+			r.log.Warn("claim not deferred", "hold", hold, "error", err)
 		}
 	}
 }
@@ -107,13 +132,13 @@ func (r *run) deferClaim(after time.Duration) func(context.Context) {
 func (r *run) abandonSlot(ctx context.Context) { r.settleSlot(ctx, capacity.Abandoned) }
 
 // settleSlot returns a slot by itself. One that can't be returned lapses.
-func (r *run) settleSlot(ctx context.Context, ending capacity.Ending) {
+func (r *run) settleSlot(ctx context.Context, e capacity.Ending) {
 	slot, held := r.dropSlot()
 	if !held {
 		return
 	}
 	var b luascript.Batch
-	settled := r.Capacity.Settle(&b, slot, ending)
+	settled := r.gate.settle(&b, slot, e)
 	err := b.Run(ctx, r.Valkey)
 	if err == nil {
 		_, err = settled()

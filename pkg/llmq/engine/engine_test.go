@@ -125,6 +125,7 @@ func TestRun_FailuresAreStoredAsWhatTheyAre(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, fails(tc.failure), func(t *testing.T, r *rig) {
+				r.once()
 				req := request()
 				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, string(tc.ending))
 				e := r.wantStored(req, tc.code)
@@ -146,7 +147,7 @@ func TestRun_DeadlinePassedInTheQueueCallsNobody(t *testing.T) {
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
 		req := request()
 		req.Deadline = time.Now().Add(-2 * time.Second)
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "abandoned")
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "expired")
 		r.wantStored(req, llmq.CodeExpired)
 		if n := r.provider.calls.Load(); n != 0 {
 			t.Errorf("%d provider calls, want none", n)
@@ -173,6 +174,7 @@ func TestRun_SlowProviderIsCutAtTheDeadline(t *testing.T) {
 func TestRun_SlowAttemptIsCutAtItsOwnTimeout(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Hour), func(t *testing.T, r *rig) {
+		r.once()
 		req, start := request(), time.Now()
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "failed")
 		if took := time.Since(start); took != 60*time.Second {
@@ -242,7 +244,9 @@ func TestRun_FailedAdmissionKeepsTheAttempts(t *testing.T) {
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
 		req := request()
 		first := r.take(req, "first")
-		batch(r, func(b *luascript.Batch) luascript.Pending[bool] { return r.claims.Defer(b, first.Claim, 0, 4) })
+		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+			return r.claims.Defer(b, first.Claim, 0, claims.Progress{Attempts: 4})
+		})
 		slots := r.space.Target(target()).Slots
 		r.client.Set(t.Context(), slots, "no set", 0)
 		v := r.engine.Run(t.Context(), engine.Call{Request: req})
@@ -252,7 +256,7 @@ func TestRun_FailedAdmissionKeepsTheAttempts(t *testing.T) {
 		}
 		v.Defer(t.Context())
 		time.Sleep(v.After)
-		if again := r.take(req, "again"); again.State != claims.Taken || again.Claim.Attempts != 4 || again.Claim.Takeovers != 0 {
+		if again := r.take(req, "again"); again.State != claims.Taken || again.Claim.Progress.Attempts != 4 || again.Claim.Takeovers != 0 {
 			t.Errorf("next take = %+v, want it free with 4 attempts", again)
 		}
 	})

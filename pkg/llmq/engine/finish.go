@@ -3,10 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
@@ -25,7 +27,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
 	if res.Err != nil {
 		res.Err.Meta = r.meta
-		r.logFailure(res.Err)
+		r.logFailure(slog.LevelInfo, "call_failed", res.Err)
 	} else {
 		res.Reply.Meta = r.meta
 	}
@@ -38,11 +40,17 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 		r.settleSlot(ctx, ending)
 		return Verdict{Action: Leave, Reason: reasonStoreDown}
 	}
+	isCancel := res.Err != nil && res.Err.Code == llmq.CodeCancelled
 	for try := 1; ; try++ {
-		held, err := r.store(ctx, stored, ending)
+		hold, err := r.store(ctx, stored, isCancel, ending)
 		switch {
-		case err == nil && held:
+		case err == nil && hold == claims.Kept:
+			if isCancel {
+				return Verdict{Action: Stored, Reason: string(llmq.CodeCancelled)}
+			}
 			return Verdict{Action: Stored, Reason: string(ending)}
+		case err == nil && hold == claims.Cancelled && !isCancel:
+			return r.finish(ctx, llmq.Result{Err: cancelled()}, ending) // the slot has gone back
 		case err == nil:
 			r.log.Warn("result dropped: another owner has the claim")
 			return Verdict{Action: Leave, Reason: reasonLost}
@@ -53,32 +61,34 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	}
 }
 
-func (r *run) store(ctx context.Context, stored []byte, ending capacity.Ending) (bool, error) {
+func (r *run) store(ctx context.Context, stored []byte, isCancel bool, ending capacity.Ending) (claims.Hold, error) {
 	var b luascript.Batch
-	finished := r.Claims.Finish(&b, r.claim, stored)
+	finished := r.Claims.Finish(&b, r.claim, stored, isCancel)
 	var settled luascript.Pending[struct{}]
 	if slot, held := r.heldSlot(); held {
-		settled = r.Capacity.Settle(&b, slot, ending)
+		settled = r.gate.settle(&b, slot, ending)
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
-		return false, err
+		return claims.Lost, err
 	}
 	if settled != nil {
 		if _, err := settled(); err != nil {
 			r.log.Warn("slot left to lapse", "error", err)
+		} else {
+			r.dropSlot()
 		}
 	}
 	return finished()
 }
 
-// logFailure says why a call failed, without what the provider said: it may quote the
+// logFailure says why a call or an attempt failed, without what the provider said: it may quote the
 // prompt.
-func (r *run) logFailure(failure *llmq.Error) {
-	attrs := []any{"code", string(failure.Code), "target", r.target.String(), "attempts", r.meta.Attempts}
+func (r *run) logFailure(level slog.Level, what string, failure *llmq.Error) {
+	attrs := []any{"code", string(failure.Code), "target", r.meta.Model + "@" + r.meta.Target, "attempts", r.meta.Attempts}
 	if pe, ok := errors.AsType[*provider.Error](failure.Err); ok {
 		attrs = append(attrs, "class", pe.Class.String(), "status", pe.Status, "kind", provider.KnownKind(pe.Kind), "cause", causeOf(pe.Err))
 	} else if failure.Err != nil {
 		attrs = append(attrs, "cause", causeOf(failure.Err))
 	}
-	r.log.Info("call_failed", attrs...)
+	r.log.Log(context.Background(), level, what, attrs...)
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
@@ -17,24 +18,35 @@ const (
 	renewWithin = 35 * time.Second
 )
 
+// Why the work on a request is stopped before it has come to an end.
 var (
 	errClaimLost = errors.New("the claim was lost to another owner")
 	errUnrenewed = errors.New("the claim could not be renewed in time")
+	errCancelled = errors.New("the request was cancelled")
 )
 
-// keeper renews a run's claim and slot until it is stopped. Its context ends when the
-// claim is lost.
+// stopOf reports which of these stopped the work, or nil.
+func stopOf(work context.Context) error {
+	cause := context.Cause(work)
+	for _, why := range []error{errClaimLost, errUnrenewed, errCancelled} {
+		if errors.Is(cause, why) {
+			return why
+		}
+	}
+	return nil
+}
+
+// keeper renews a run's claim and slot until it is stopped. It cancels the work when the
+// claim is lost or the request is cancelled.
 type keeper struct {
-	ctx    context.Context
 	cancel context.CancelCauseFunc
 	once   sync.Once
 	quit   chan struct{}
 	done   chan struct{}
 }
 
-func (r *run) keep(ctx context.Context) *keeper {
-	k := &keeper{quit: make(chan struct{}), done: make(chan struct{})}
-	k.ctx, k.cancel = context.WithCancelCause(ctx)
+func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc) *keeper {
+	k := &keeper{cancel: cancel, quit: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(k.done)
 		k.loop(ctx, r)
@@ -47,15 +59,6 @@ func (r *run) keep(ctx context.Context) *keeper {
 func (k *keeper) stop() {
 	k.once.Do(func() { close(k.quit) })
 	<-k.done
-	k.cancel(context.Canceled)
-}
-
-// lost reports why the keeper cancelled the run, or nil.
-func (k *keeper) lost() error {
-	if cause := context.Cause(k.ctx); errors.Is(cause, errClaimLost) || errors.Is(cause, errUnrenewed) {
-		return cause
-	}
-	return nil
 }
 
 func (k *keeper) loop(ctx context.Context, r *run) {
@@ -67,15 +70,19 @@ func (k *keeper) loop(ctx context.Context, r *run) {
 		case <-k.quit:
 			return
 		case <-tick.C:
+		case <-r.nudge:
 		}
 		began := time.Now() // a lease counts from before the answer
-		held, err := r.renew(ctx)
+		hold, err := r.renew(ctx)
 		switch {
-		case err == nil && !held:
+		case err == nil && hold == claims.Lost:
 			k.cancel(errClaimLost)
 			return
 		case err == nil:
 			renewed = began
+			if hold == claims.Cancelled {
+				k.cancel(errCancelled) // renewed all the same, until that is stored
+			}
 		case time.Since(renewed) >= renewWithin-RenewEvery:
 			// The next tick would come too late.
 			k.cancel(errUnrenewed)
@@ -88,17 +95,19 @@ func (k *keeper) loop(ctx context.Context, r *run) {
 
 // renew keeps the claim, and the slot where one is held, in one round trip that leaves
 // time for another try.
-func (r *run) renew(ctx context.Context) (bool, error) {
+func (r *run) renew(ctx context.Context) (claims.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, RenewEvery/2)
 	defer cancel()
+	r.renewing <- struct{}{}
+	defer func() { <-r.renewing }()
 	var b luascript.Batch
-	kept := r.Claims.Renew(&b, r.claim)
+	kept := r.Claims.Renew(&b, r.claim, r.come())
 	var slotted luascript.Pending[struct{}]
 	if slot, held := r.heldSlot(); held {
-		slotted = r.Capacity.Renew(&b, slot)
+		slotted = r.gate.renew(&b, slot)
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
-		return false, err
+		return claims.Lost, err
 	}
 	if slotted != nil {
 		if _, err := slotted(); err != nil {

@@ -75,7 +75,7 @@ func TestRun_LimitCutsTheAttemptAndGivesTheClaimBack(t *testing.T) {
 		}
 		v.Defer(t.Context())
 		time.Sleep(v.After)
-		if next := r.take(req, "next"); next.State != claims.Taken || next.Claim.Attempts != 1 || next.Claim.Takeovers != 0 {
+		if next := r.take(req, "next"); next.State != claims.Taken || next.Claim.Progress.Attempts != 1 || next.Claim.Takeovers != 0 {
 			t.Errorf("next take = %+v, want it free with its attempt counted", next)
 		}
 		r.wantSlots(ended(capacity.Abandoned))

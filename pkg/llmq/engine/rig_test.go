@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,12 +21,14 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/fallback"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
 )
 
 // fakeProvider answers by its function and counts.
@@ -89,10 +92,14 @@ type rig struct {
 	mini     *miniredis.Miniredis
 	space    keys.Space
 	claims   *claims.Store
+	stops    *claims.Stops
 	capacity *capacity.Gate
 	results  *results.Store
 	bodies   *fakeBodies
 	provider *fakeProvider
+	models   []llmq.Model
+	rules    fallback.Rules
+	policy   retry.Policy
 	engine   *engine.Engine
 	log      *bytes.Buffer
 }
@@ -103,19 +110,52 @@ func target() llmq.Target {
 
 func newRig(t testing.TB, c redis.UniversalClient, call func(context.Context, provider.Request) (*provider.Response, error)) *rig {
 	t.Helper()
-	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &bytes.Buffer{}}
+	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &bytes.Buffer{}, policy: retry.Default()}
+	r.models = []llmq.Model{{Alias: "m", Lanes: llmq.Lanes(), Targets: []llmq.Target{target()}}}
 	c.AddHook(r.trips)
 	r.claims, r.capacity, r.results = claims.New(r.space), capacity.New(r.space), results.New(c, r.space, r.bodies, 1000)
+	r.stops = r.newStops()
 	r.engine = r.newEngine("w1", 30*time.Second)
 	return r
 }
 
+func (r *rig) newStops() *claims.Stops {
+	r.t.Helper()
+	s := claims.NewStops(r.client, r.space)
+	r.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			r.t.Errorf("close stops: %v", err)
+		}
+	})
+	return s
+}
+
+// chainOf replaces the catalogue by models of the given targets, all at the one provider.
+func (r *rig) chainOf(rules fallback.Rules, targets ...llmq.Target) {
+	r.t.Helper()
+	r.models, r.rules = nil, rules
+	for _, t := range targets {
+		i := slices.IndexFunc(r.models, func(m llmq.Model) bool { return m.Alias == t.Model })
+		if i < 0 {
+			r.models, i = append(r.models, llmq.Model{Alias: t.Model, Lanes: llmq.Lanes()}), len(r.models)
+		}
+		r.models[i].Targets = append(r.models[i].Targets, t)
+	}
+	r.engine = r.newEngine("w1", 30*time.Second)
+}
+
+// once makes every attempt the only one.
+func (r *rig) once() {
+	r.policy.Attempts, r.policy.ThrottleAttempts = 1, 1
+	r.engine = r.newEngine("w1", 30*time.Second)
+}
+
 func (r *rig) newEngine(worker string, rtWait time.Duration) *engine.Engine {
 	r.t.Helper()
-	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: 60 * time.Second, RTCapacityWait: rtWait}, engine.Deps{
-		Valkey: r.client, Catalogue: llmq.NewCatalogue([]llmq.Model{{Alias: "m", Lanes: llmq.Lanes(), Targets: []llmq.Target{target()}}}),
-		Claims: r.claims, Capacity: r.capacity, Results: r.results, Providers: map[string]provider.Provider{"p": r.provider},
-		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: 60 * time.Second, RTCapacityWait: rtWait, Retry: r.policy, Fallback: r.rules}, engine.Deps{
+		Valkey: r.client, Catalogue: llmq.NewCatalogue(r.models), Claims: r.claims, Stops: r.stops, Capacity: r.capacity, Results: r.results,
+		Providers: map[string]provider.Provider{"p": r.provider},
+		Log:       slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		r.t.Fatalf("new engine: %v", err)

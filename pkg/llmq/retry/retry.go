@@ -182,7 +182,10 @@ func (p Policy) wait(f Failure, t Tries, u float64) time.Duration {
 	}
 	low, high := p.Curve.Bounds(n)
 	late := time.Duration(u * float64(min(high-low, f.RetryAfter/10)))
-	if f.RetryAfter > math.MaxInt64-late {
+	switch {
+	case f.RetryAfter <= p.Curve.Max:
+		return min(f.RetryAfter+late, p.Curve.Max)
+	case f.RetryAfter > math.MaxInt64-late:
 		return f.RetryAfter
 	}
 	return f.RetryAfter + late

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+// ending is how the work on a request ended: with a result, a release, or the deadline.
+type ending struct {
+	result  llmq.Result
+	slot    capacity.Ending // of the slot, where one is held
+	release *Verdict        // hand it back: After and Reason
+	expire  bool            // the deadline passed before any attempt
+}
+
+// shortestRelease is how long a message stays away at least whose claim is given back after
+// it: one that came back at once would find the claim held, and wait for its lease.
+const shortestRelease = time.Second
+
+// conclude does what the end of the work asks for. It outlives the call's own context.
+func (r *run) conclude(ctx, work context.Context, end ending) Verdict {
+	switch why := stopOf(work); {
+	case errors.Is(why, errCancelled):
+		return r.finish(ctx, llmq.Result{Err: cancelled()}, end.slot)
+	case why != nil && end.result.Reply == nil:
+		// Ours no more: the new owner's result will stand. The slot goes back, for its socket is closed.
+		r.log.Warn("gave up", "error", why)
+		r.abandonSlot(context.WithoutCancel(ctx))
+		return Verdict{Action: Leave, Reason: reasonLost}
+	case end.expire:
+		return r.expire(ctx)
+	case end.release != nil:
+		r.settleSlot(context.WithoutCancel(ctx), end.slot)
+		after := max(end.release.After, shortestRelease)
+		return Verdict{Action: Release, After: after, Reason: end.release.Reason, Defer: r.deferClaim(after)}
+	}
+	return r.finish(ctx, end.result, end.slot)
+}
+
+// expire ends a request that was never tried by its deadline. Whether that has passed is for the store's
+// clock to say; where it is a moment ahead, the moment is waited for by whoever has the claim.
+func (r *run) expire(ctx context.Context) Verdict {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	defer cancel()
+	why := llmq.Errorf(llmq.CodeExpired, "the deadline passed before a provider was called")
+	why.Meta = r.meta
+	stored, err := llmq.EncodeResult(llmq.Result{RID: r.Request.RID(), Tenant: r.Request.Tenant, BodyHash: r.hash, Err: why}, nil)
+	if err != nil {
+		r.log.Error("result not stored", "error", err)
+		return Verdict{Action: Leave, Reason: reasonStoreDown}
+	}
+	for {
+		got, err := r.tryExpire(ctx, stored)
+		switch {
+		case err != nil:
+			return r.storeDown("expire", err)
+		case got.State == claims.Early && r.owns && got.Wait <= 2*leastTime && sleepUntil(ctx, time.Now().Add(got.Wait)):
+			continue
+		}
+		return r.expired(ctx, got, why)
+	}
+}
+
+// tryExpire asks once, and returns a slot that is held.
+func (r *run) tryExpire(ctx context.Context, stored []byte) (claims.Expiry, error) {
+	var b luascript.Batch
+	expires := r.Claims.Expire(&b, r.Request, r.hash, r.owner, stored)
+	if slot, held := r.dropSlot(); held {
+		r.gate.settle(&b, slot, capacity.Abandoned) // one that fails lapses
+	}
+	if err := b.Run(ctx, r.Valkey); err != nil {
+		return claims.Expiry{}, err
+	}
+	return expires()
+}
+
+// expired says what the answer to an expiry makes of the message.
+func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) Verdict {
+	switch got.State {
+	case claims.Ended:
+		r.logFailure(slog.LevelInfo, "call_failed", why)
+		return Verdict{Action: Stored, Reason: reasonExpired}
+	case claims.HasEnded:
+		return Verdict{Action: Stored, Reason: "already_stored"}
+	case claims.Running:
+		return Verdict{Action: Release, After: got.Wait, Reason: reasonBusy}
+	case claims.OtherBody:
+		return r.mismatch()
+	case claims.IsCancelled:
+		return r.end(ctx, cancelled())
+	default: // this process's clock is ahead
+		v := Verdict{Action: Release, After: max(got.Wait, shortestRelease), Reason: reasonEarly}
+		if r.owns {
+			v.Defer = r.deferClaim(v.After)
+		}
+		return v
+	}
+}

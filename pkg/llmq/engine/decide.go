@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
+)
+
+// outcome is what an attempt that failed came to.
+type outcome int
+
+const (
+	throttled outcome = iota + 1
+	retryable
+	hung
+	targetFatal
+	callFatal
+	unknown
+)
+
+// after is where a failure leads.
+type after int
+
+const (
+	tryAgain after = iota // here, after a wait, while there are tries left
+	moveOn                // to the next step; here again where there is none
+	nextStep              // to the next step, or to the end
+	theEnd
+)
+
+// rule is what an outcome means.
+type rule struct {
+	slot capacity.Ending // what the limiter is told: only a throttle speaks of load
+	then after
+}
+
+// rules is the one table that says so (FEATURES D4, D5).
+var rules = map[outcome]rule{
+	throttled: {capacity.Throttled, tryAgain},
+	retryable: {capacity.Failed, tryAgain},
+	// What hangs has cost a whole attempt's time. Another target is the better bet for the next.
+	hung: {capacity.Failed, moveOn},
+	// No access, no such model, no money left: that will not go away while we wait.
+	targetFatal: {capacity.Failed, nextStep},
+	// The body is wrong, and would be as wrong anywhere else.
+	callFatal: {capacity.Failed, theEnd},
+	// No provider's error but one of ours; nothing is known of what it has cost.
+	unknown: {capacity.Failed, theEnd},
+}
+
+// outcomeOf says what an attempt's error is.
+func outcomeOf(err error) outcome {
+	pe, ok := errors.AsType[*provider.Error](err)
+	timeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, llmq.CodeTimeout)
+	switch {
+	case !ok && timeout, ok && pe.Class == provider.Retryable && timeout:
+		return hung
+	case !ok:
+		return unknown
+	}
+	switch pe.Class {
+	case provider.Throttle:
+		return throttled
+	case provider.Retryable:
+		return retryable
+	case provider.TargetFatal:
+		return targetFatal
+	case provider.CallFatal:
+		return callFatal
+	}
+	return unknown
+}
+
+// mostCut is how many attempts of a call may be cut off by the end of the process that
+// makes them. Each is paid for, and what did not fit twice will hardly fit a third time.
+const mostCut = 2
+
+// decide turns an attempt's failure into the end of the run, or into nil where another attempt is to follow.
+func (r *run) decide(ctx context.Context, err error) *ending {
+	now := time.Now()
+	stopped := ctx.Err() != nil || (!r.Limit.IsZero() && !now.Before(r.Limit))
+	switch {
+	case stopOf(ctx) != nil:
+		return &ending{slot: capacity.Abandoned} // conclude knows why
+	case !now.Before(r.Request.Deadline):
+		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: capacity.Failed}
+	case errors.Is(err, errNotBegun):
+		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: capacity.Abandoned}
+	case stopped:
+		if p := r.advance(func(p *claims.Progress) { p.Cut++; p.Tries-- }); p.Cut < mostCut {
+			return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: capacity.Abandoned}
+		}
+		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: capacity.Failed}
+	}
+	came := outcomeOf(err)
+	if came == throttled {
+		r.advance(func(p *claims.Progress) { p.Throttled++ })
+	}
+	r.remember(came, r.explain(came, err))
+	return r.follow(ctx, came, err)
+}
+
+// remember keeps what the caller is told when no step is left: the last failure, but that of a target
+// that would never have served says less than that of one that might have.
+func (r *run) remember(came outcome, failure *llmq.Error) {
+	r.logFailure(slog.LevelDebug, "attempt_failed", failure)
+	if r.failure == nil || came != targetFatal {
+		r.failure = failure
+	}
+}
+
+// follow carries out what the table says.
+func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
+	rule := rules[came]
+	then := rule.then
+	next, more := r.nextStep()
+	if then == moveOn {
+		if then = tryAgain; more {
+			then = nextStep
+		}
+	}
+	failed := &ending{result: llmq.Result{Err: r.failure}, slot: rule.slot}
+	switch then {
+	case theEnd:
+		return failed
+	case tryAgain:
+		d := r.cfg.patience(r.Request.Lane).Decide(failureOf(came, err), triesOf(r.come()), r.window(), rand.Float64()) //nolint:gosec // spreads retries; nothing is secret
+		r.log.Debug("backoff", "move", d.Move.String(), "why", d.Why, "sleep_ms", d.After.Milliseconds(), "target", r.target().String())
+		switch d.Move {
+		case retry.Sleep:
+			until := time.Now().Add(d.After)
+			r.turn(ctx, rule.slot, nil)
+			sleepUntil(ctx, until) // what ended it early is seen by whoever is next
+			return nil
+		case retry.HandBack:
+			return &ending{release: &Verdict{After: d.After, Reason: reasonRetry}, slot: rule.slot}
+		default:
+		}
+	case nextStep, moveOn:
+	}
+	if !more {
+		return failed
+	}
+	if !r.window().InTime(0) {
+		return failed
+	}
+	if !r.window().Here(0) {
+		r.enter(next, true)
+		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: rule.slot}
+	}
+	r.enter(next, true)
+	r.turn(ctx, rule.slot, r.admitNow)
+	return nil
+}
+
+// sleepQueued is the longest sleep of a bg or bulk request in here: nobody waits for it by the
+// second, and a function that sleeps is paid for (FEATURES D3).
+const sleepQueued = 10 * time.Second
+
+// patience is the lane's policy.
+func (c Config) patience(l llmq.Lane) retry.Policy {
+	p := c.Retry
+	if l != llmq.LaneRT {
+		p.SleepMost = min(p.SleepMost, sleepQueued)
+	}
+	return p
+}
+
+func failureOf(came outcome, err error) retry.Failure {
+	f := retry.Failure{Throttled: came == throttled}
+	if pe, ok := errors.AsType[*provider.Error](err); ok {
+		f.RetryAfter = pe.RetryAfter
+	}
+	return f
+}
+
+func triesOf(p claims.Progress) retry.Tries {
+	return retry.Tries{Made: p.Tries, Throttled: p.Throttled}
+}

@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/fallback"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
+)
+
+// run is one request on its way through the engine.
+type run struct {
+	*Engine
+	Call
+	owner   string
+	hash    string // of the body
+	log     *slog.Logger
+	chain   []fallback.Step
+	meta    llmq.Meta
+	claim   claims.Claim
+	owns    bool          // the claim was taken
+	failure *llmq.Error   // what the caller is told when no step is left; nil before the first
+	asked   int           // admissions so far
+	answer  *admission    // the last one's answer, where no slot came and nobody has looked at it yet
+	waited  time.Duration // for a slot, in all
+	nudge   chan struct{} // capacity 1: the keeper is to renew now
+
+	renewing chan struct{} // capacity 1: a token for whoever renews the slot or drops it
+
+	mu       sync.Mutex // guards what the keeper reads while the run goes on
+	slot     capacity.Slot
+	admitted bool // slot is held
+	progress claims.Progress
+}
+
+func (e *Engine) newRun(c Call) *run {
+	return &run{
+		Engine: e, Call: c, owner: e.Stops.Owner(), hash: claims.BodyHash(c.Request), nudge: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
+		log:  e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane)),
+		meta: llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker},
+	}
+}
+
+const (
+	// leastTime is what must be left to take a request on, or to begin an attempt.
+	leastTime = time.Second
+	// mostTakeovers is how many workers may die over one request: what kills them, too much
+	// memory say, would kill the next as well, with all that it runs beside it.
+	mostTakeovers = 5
+)
+
+func (r *run) run(ctx context.Context) Verdict {
+	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback})
+	if err != nil {
+		return r.unserved(ctx, llmq.AsError(err))
+	}
+	r.chain = chain
+	r.point()
+	if !r.Limit.IsZero() && time.Until(r.Limit) < leastTime {
+		return Verdict{Action: Release, Reason: reasonOutOfTime} // unclaimed: a fresh process may have the time
+	}
+	if !time.Now().Before(r.Request.Deadline) {
+		return r.expire(ctx)
+	}
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(context.Canceled)
+	watch := r.Stops.Watch(r.owner, func() { cancel(errCancelled) }, r.look) //nolint:contextcheck // one subscription serves all runs
+	defer watch.Close()
+	if out, over := r.begin(ctx, true); over {
+		return out
+	}
+	watch.Begun()
+	if r.claim.Cancelled {
+		return r.finish(ctx, llmq.Result{Err: cancelled()}, capacity.Abandoned)
+	}
+	if r.claim.Takeovers >= mostTakeovers {
+		return r.crashed(ctx)
+	}
+	keeper := r.keep(ctx, cancel)
+	defer keeper.stop()
+	end := r.walk(work) //nolint:contextcheck // what was begun is ended though the call is over
+	keeper.stop()
+	watch.Leave()
+	return r.conclude(ctx, work, end) //nolint:contextcheck // the second one only tells why the work ended
+}
+
+// walk takes the request from try to try and from step to step, to its end or until it
+// must leave.
+func (r *run) walk(ctx context.Context) ending {
+	for {
+		if _, held := r.heldSlot(); !held {
+			if end := r.acquire(ctx); end != nil {
+				return *end
+			}
+		}
+		if !time.Now().Before(r.Request.Deadline) {
+			return r.late()
+		}
+		reply, err := r.attempt(ctx)
+		if err == nil {
+			return ending{result: llmq.Result{Reply: reply}, slot: capacity.OK}
+		}
+		if end := r.decide(ctx, err); end != nil {
+			return *end
+		}
+	}
+}
+
+// look makes the keeper ask the store at once. It never blocks.
+func (r *run) look() {
+	select {
+	case r.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// unserved handles a request that this worker's configuration can't serve. A wrong
+// wire is wrong everywhere. An unknown model may be known to a newer worker, so the
+// message goes back for a random while, until there is no time left (FEATURES B17).
+func (r *run) unserved(ctx context.Context, why *llmq.Error) Verdict {
+	if !errors.Is(why, llmq.CodeModelNotFound) {
+		return r.end(ctx, why)
+	}
+	const lastTry = 30 * time.Second
+	if time.Until(r.Request.Deadline) > lastTry {
+		return Verdict{Action: Release, After: jitter(time.Second, 5*time.Second), Reason: reasonUnknown}
+	}
+	return r.end(ctx, llmq.Errorf(llmq.CodeModelNotConfigured, "no worker knows the model %q", llmq.Clip(r.Request.Model.String(), 80)).At("model"))
+}
+
+// end stores an error without an attempt. The claim is taken first, so that it can't
+// overwrite what another worker is about to store.
+func (r *run) end(ctx context.Context, why *llmq.Error) Verdict {
+	if out, over := r.begin(ctx, false); over {
+		return out
+	}
+	if r.claim.Cancelled {
+		why = cancelled()
+	}
+	return r.finish(ctx, llmq.Result{Err: why}, capacity.Abandoned)
+}
+
+// crashed ends a request whose workers never came to an end: its caller is told, and
+// the message is kept for whoever looks into it.
+func (r *run) crashed(ctx context.Context) Verdict {
+	why := llmq.Errorf(llmq.CodeWorkerCrash, "%d workers ended while they ran the request", r.claim.Takeovers)
+	if v := r.finish(ctx, llmq.Result{Err: why}, capacity.Abandoned); v.Action != Stored {
+		return v
+	}
+	return refuse(why)
+}
+
+func cancelled() *llmq.Error {
+	return llmq.Errorf(llmq.CodeCancelled, "the request was cancelled")
+}
+
+// step is the current one.
+func (r *run) step() fallback.Step { return r.chain[r.come().Step] }
+
+func (r *run) target() llmq.Target { return r.step().Target }
+
+// come is how far the request has come.
+func (r *run) come() claims.Progress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.progress
+}
+
+// advance changes how far it has come, and what the meta says of that.
+func (r *run) advance(change func(p *claims.Progress)) claims.Progress {
+	r.mu.Lock()
+	change(&r.progress)
+	p := r.progress
+	r.mu.Unlock()
+	r.meta.Attempts, r.meta.Provided = p.Attempts, p.Provided
+	return p
+}
+
+// point makes the meta name the current step.
+func (r *run) point() {
+	p := r.come()
+	t := r.chain[p.Step].Target
+	r.meta.Model, r.meta.Target, r.meta.Provider, r.meta.ModelID, r.meta.Fallback = t.Model, t.Name, t.Provider, r.modelID(t), p.Step > 0
+}
+
+// resume takes the request up where its last owner left it. A chain that has become shorter meanwhile
+// is begun again, within the same count of attempts.
+func (r *run) resume() {
+	r.advance(func(p *claims.Progress) {
+		*p = r.claim.Progress
+		if p.Step >= len(r.chain) || p.Spent>>p.Step&1 == 1 {
+			p.Step, p.Spent, p.Tries, p.Throttled = 0, 0, 0, 0
+		}
+	})
+	r.meta.Takeovers = r.claim.Takeovers
+	r.point()
+}
+
+func (r *run) modelID(t llmq.Target) string {
+	if t.ModelID != "" {
+		return t.ModelID
+	}
+	return r.Request.Model.Alias // a local catch-all passes the caller's name on
+}
+
+// window is the time that there is from now on.
+func (r *run) window() retry.Window {
+	return retry.Window{Now: time.Now(), Deadline: r.Request.Deadline, Limit: r.Limit, Least: leastTime}
+}
+
+// bound is the nearest of t, the call's deadline and the process's limit.
+func (r *run) bound(t time.Time) time.Time { return r.window().Bound(t) }
+
+// callID names the next admission. It is never one of before: what was settled under an id is settled.
+func (r *run) callID() string {
+	r.asked++
+	return r.owner + "." + strconv.Itoa(r.asked)
+}
+
+func (r *run) holdSlot(s capacity.Slot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slot, r.admitted = s, true
+}
+
+func (r *run) heldSlot() (capacity.Slot, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.slot, r.admitted
+}
+
+// dropSlot is heldSlot for the one who returns it. It waits for a renewal under way, for one that came
+// after the return would take the slot anew.
+func (r *run) dropSlot() (capacity.Slot, bool) {
+	r.renewing <- struct{}{}
+	defer func() { <-r.renewing }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := r.admitted
+	r.admitted = false
+	return r.slot, held
+}
+
+func jitter(low, high time.Duration) time.Duration {
+	return low + rand.N(high-low) //nolint:gosec // spreads retries; nothing is secret
+}

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+const (
+	// capacityWaitQueued is how long a bg or bulk request waits here for a slot before it
+	// goes back to its queue (FEATURES B3).
+	capacityWaitQueued = 15 * time.Second
+	// stepWait is how long an rt request waits for a slot of one step before it looks at the
+	// next one (FEATURES C8).
+	stepWait = 2 * time.Second
+	// longestPause is the longest between two tries for a slot: who has waited long must not ask
+	// much less often than newcomers do, or these get what comes free.
+	longestPause = 2 * capacity.RetryFull
+)
+
+// wait is one wait for a slot.
+type wait struct {
+	until   time.Time     // nothing is asked after it
+	stepEnd time.Time     // when an rt request looks elsewhere
+	pause   time.Duration // before the next try
+	hops    int           // steps passed by since the last pause
+	least   time.Duration // the soonest that any step may be asked again with success; 0 is unknown
+}
+
+// acquire waits for a slot while the claim is kept. It returns nil once there is one. An rt request walks
+// its chain for it. Any other waits for its own step: what a fallback's target can take belongs to
+// that one's callers, and only failures lead there (FEATURES C8).
+func (r *run) acquire(ctx context.Context) *ending {
+	began := time.Now()
+	defer func() { r.waited += time.Since(began) }()
+	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: capacity.RetryFull}
+	if r.Request.Lane == llmq.LaneRT {
+		w.until = r.bound(began.Add(max(0, r.cfg.RTCapacityWait-r.waited)))
+	}
+	w.stepEnd = earlier(began.Add(stepWait), w.until)
+	a := r.answer
+	r.answer = nil
+	for {
+		if a == nil {
+			if a = r.try(ctx); a == nil {
+				return nil
+			}
+		}
+		if a.retry > 0 && (w.least == 0 || a.retry < w.least) {
+			w.least = a.retry
+		}
+		over, hopped := r.hop(&w, a)
+		if over {
+			return r.nowhere(a)
+		}
+		if !hopped {
+			next := time.Now().Add(w.next(a))
+			if next.After(w.until) {
+				return r.outOfWait(&w, a)
+			}
+			if !sleepUntil(ctx, next) {
+				return &ending{release: &Verdict{Reason: reasonInterrupted}, slot: capacity.Abandoned}
+			}
+			w.hops = 0
+		}
+		a = nil
+	}
+}
+
+// next is the pause before the next try: as the gate wishes, where it knows.
+func (w *wait) next(a *admission) time.Duration {
+	pause := w.pause
+	w.pause = min(2*w.pause, longestPause)
+	if a.retry > longestPause {
+		return a.retry + jitter(0, longestPause)
+	}
+	return jitter(pause/2, pause)
+}
+
+// hop goes on to another step where the current one has nothing for the request. over says that
+// there is none, and that waiting is of no use.
+func (r *run) hop(w *wait, a *admission) (over, hopped bool) {
+	now, step, rt := time.Now(), r.step(), r.Request.Lane == llmq.LaneRT
+	late := rt && !now.Add(a.retry).Before(w.stepEnd)
+	if !step.RequireHeadroom && a.short != targetClosed && !late {
+		return false, false
+	}
+	next, more := r.nextStep()
+	if !more {
+		return step.RequireHeadroom, false
+	}
+	if w.hops >= len(r.chain)-1 {
+		return false, false // all of them were asked just now
+	}
+	w.hops++
+	r.enter(next, step.RequireHeadroom && !rt)
+	w.stepEnd = earlier(now.Add(stepWait), w.until)
+	return false, true
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// try asks for a slot of the current step. It returns nil when there is one. A store that does not answer
+// has nothing to give, for now.
+func (r *run) try(ctx context.Context) *admission {
+	var b luascript.Batch
+	admits := r.gate.admit(&b, r.ask())
+	err := b.Run(ctx, r.Valkey)
+	if err == nil {
+		var a admission
+		if a, err = admits(); err == nil {
+			return r.admit(a)
+		}
+	}
+	r.log.Warn("state store failed", "doing", "admit", "error", err)
+	return &admission{}
+}
+
+// admit takes an answer in. It returns nil where that is a slot.
+func (r *run) admit(a admission) *admission {
+	if !a.granted {
+		return &a
+	}
+	r.holdSlot(a.slot)
+	return nil
+}
+
+// nowhere ends a request whose only step left has no headroom.
+func (r *run) nowhere(a *admission) *ending {
+	failure := r.failure
+	if failure == nil {
+		failure = r.short(a.retry, a.short)
+	}
+	return &ending{result: llmq.Result{Err: failure}, slot: capacity.Abandoned}
+}
+
+// short words the lack of a slot or of budget.
+func (r *run) short(retry time.Duration, why shortage) *llmq.Error {
+	after := max(retry, time.Second)
+	if why == shortOfRate {
+		return llmq.Errorf(llmq.CodeRateLimited, "the budget of calls or tokens of %s is used up", r.target()).After(after)
+	}
+	return llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s within %s", r.target(), r.cfg.RTCapacityWait).After(after)
+}
+
+// outOfWait says what becomes of a request that found no slot in time.
+func (r *run) outOfWait(w *wait, a *admission) *ending {
+	left := time.Until(r.Request.Deadline)
+	release := func(after time.Duration, reason string) *ending {
+		return &ending{release: &Verdict{After: after, Reason: reason}, slot: capacity.Abandoned}
+	}
+	switch {
+	case left <= time.Second:
+		e := r.late()
+		return &e
+	case !r.Limit.IsZero() && time.Until(r.Limit) <= time.Second:
+		return release(0, reasonOutOfTime) // cut by this process's end, not the wait's
+	case r.Request.Lane == llmq.LaneRT:
+		return &ending{result: llmq.Result{Err: r.short(w.least, a.short)}, slot: capacity.Abandoned}
+	default:
+		// Back by the deadline at the latest, so that its passing is told in time.
+		return release(min(left, max(w.least, jitter(5*time.Second, 15*time.Second))), reasonNoCapacity)
+	}
+}
+
+// late ends a request whose deadline passes before another attempt. Only one that was never
+// tried has expired: of any other there is more to tell.
+func (r *run) late() ending {
+	switch {
+	case r.come().Attempts == 0:
+		return ending{expire: true, slot: capacity.Abandoned}
+	case r.failure != nil:
+		return ending{result: llmq.Result{Err: r.failure}, slot: capacity.Abandoned}
+	}
+	return ending{
+		result: llmq.Result{Err: llmq.Errorf(llmq.CodeTimeout, "the deadline passed before %s could be tried again", r.target())},
+		slot:   capacity.Abandoned,
+	}
+}
