@@ -67,13 +67,13 @@ func (s *Store) Expire(b *luascript.Batch, r llmq.Request, hash, owner string, r
 type CancelState int
 
 const (
-	// WasOver means that the request had ended otherwise; nothing is changed.
-	WasOver CancelState = iota
-	// NeverRun means that nobody ran it: it has ended as cancelled, its waiters are told, and no worker will
-	// begin it. A repeat says so again, also of one that was stopped.
-	NeverRun
-	// Stopping means that its owner has been told, and that nothing but the cancellation can be stored any more.
-	Stopping
+	// CancelLate means that the request had ended otherwise; nothing is changed.
+	CancelLate CancelState = iota
+	// CancelDone means that it has ended as cancelled, now or before: its waiters are told, and no worker
+	// will begin it.
+	CancelDone
+	// CancelTold means that it runs and its owner is told. Nothing but the cancellation can be stored any more.
+	CancelTold
 )
 
 // Cancellation is the answer to a cancellation.

@@ -97,7 +97,7 @@ func TestStops_OwnerIsTold(t *testing.T) {
 		got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Cancellation] {
 			return s.Cancel(b, r.Tenant, r.ID, []byte("x"))
 		})
-		if err != nil || got != (Cancellation{State: Stopping, Known: true}) {
+		if err != nil || got != (Cancellation{State: CancelTold, Known: true}) {
 			t.Fatalf("cancel = %+v, %v", got, err)
 		}
 		wantTold(t, stopped)
