@@ -6,9 +6,11 @@ import "time"
 type FallbackPolicy string
 
 const (
-	// FallbackChain tries the model's other targets. It is the default.
+	// FallbackChain tries the model's targets and then the models that stand in for it, where the
+	// configuration names some. It is the default.
 	FallbackChain FallbackPolicy = "chain"
-	// FallbackTarget keeps to the first target.
+	// FallbackTarget keeps to the model: its targets and no others. A pinned one, alias@target, is
+	// the only one in either case.
 	FallbackTarget FallbackPolicy = "target"
 )
 

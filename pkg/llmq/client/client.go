@@ -25,6 +25,10 @@ type Config struct {
 	Names          queue.Names
 	Catalogue      llmq.Catalogue
 	InlineMaxBytes int // bodies up to this many bytes travel inside the message
+	// CancelWithContext makes the end of a caller's wait by a cancelled context cancel its request, for everybody who
+	// waits for it (FEATURES A5). It is for Go programs that call models. The door leaves it off: a connection that
+	// is lost says nothing about what its caller wants.
+	CancelWithContext bool
 }
 
 // bodies puts large bodies aside.
@@ -89,6 +93,9 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	reply, err := c.do(ctx, r)
 	if err == nil {
 		return reply, nil
+	}
+	if c.cfg.CancelWithContext && errors.Is(ctx.Err(), context.Canceled) && cutOff(err) {
+		err = c.giveUp(ctx, r, err)
 	}
 	if ctx.Err() != nil && cutOff(err) {
 		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)

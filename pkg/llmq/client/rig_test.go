@@ -125,7 +125,7 @@ func (r *rig) work(body []byte) {
 		return
 	}
 	var f luascript.Batch
-	r.claims.Finish(&f, take.Claim, stored)
+	r.claims.Finish(&f, take.Claim, stored, false)
 	if err := f.Run(r.t.Context(), r.valkey); err != nil {
 		r.t.Errorf("finish: %v", err)
 	}
@@ -175,6 +175,11 @@ func bubble(t *testing.T, serve func(llmq.Request) *llmq.Result, test func(t *te
 
 func newRig(t testing.TB, c redis.UniversalClient, serve func(llmq.Request) *llmq.Result) *rig {
 	t.Helper()
+	return newRigWith(t, c, client.Config{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue(), InlineMaxBytes: 1000}, serve)
+}
+
+func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve func(llmq.Request) *llmq.Result) *rig {
+	t.Helper()
 	r := &rig{t: t, valkey: c, trips: &luatest.Trips{}, space: luatest.Space(), log: &bytes.Buffer{}, serve: serve, put: map[string][]byte{}}
 	c.AddHook(r.trips)
 	r.claims = claims.New(r.space)
@@ -185,7 +190,7 @@ func newRig(t testing.TB, c redis.UniversalClient, serve func(llmq.Request) *llm
 			t.Errorf("close hub: %v", err)
 		}
 	})
-	cl, err := client.New(client.Config{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue(), InlineMaxBytes: 1000}, client.Deps{
+	cl, err := client.New(cfg, client.Deps{
 		Valkey: c, Queue: r, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	})
 	if err != nil {

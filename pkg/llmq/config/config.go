@@ -142,6 +142,15 @@ type Model struct {
 	Lanes   []llmq.Lane // with a queue of their own; default all three; rt and bg are required
 	Any     bool        // local only: takes every name that no other model has
 	Targets []Target    // at least one
+
+	Fallback    []FallbackModel // models that stand in for it, in order; not theirs in turn
+	SkipTargets []string        // names of targets that its chain leaves out; a caller who pins one gets it all the same
+}
+
+// FallbackModel is a model that stands in for another.
+type FallbackModel struct {
+	Model           string // alias of another model
+	RequireHeadroom bool   // only where it has a slot free at once
 }
 
 // Target is one place that serves a model.
@@ -168,6 +177,15 @@ type Timing struct {
 	AttemptTimeout time.Duration // one provider attempt; default 180 s
 	RTCapacityWait time.Duration // how long a received rt request waits for a slot; default 30 s
 	SQSSendTimeout time.Duration // one send; default 5 s
+
+	RetryAttempts         int           // failures, throttles apart, that end a target's tries; default 3
+	ThrottleRetryAttempts int           // tries that end them once the target has throttled; default 6
+	RetryBase             time.Duration // the least wait before the first repeat; default 1 s
+	RetryMultiplier       float64       // by how much each further repeat waits longer; default 4
+	RetrySpread           float64       // a wait lies between its least and so many times that; default 2.5
+	RetryMax              time.Duration // the longest wait that is made or that a provider may ask for; default 30 s
+	ThrottleRetryMax      time.Duration // the longest wait of the curve after a throttle; default 10 s
+	RetryFullJitter       bool          // draw waits from 0 to their least instead
 }
 
 // Catalogue is the configured models as the rest of llmq knows them.

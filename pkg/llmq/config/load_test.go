@@ -65,7 +65,11 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 			llmq.LaneBulk: {FunctionTimeout: 900 * time.Second, Timeout: 900 * time.Second, MaxTimeout: 12 * time.Hour, BatchSize: 10, MaxConcurrency: 10, MemoryMB: 256},
 		},
 		IDSalt: Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
-		Timing: Timing{AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second},
+		Timing: Timing{
+			AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second,
+			RetryAttempts: 3, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
+			ThrottleRetryMax: 10 * time.Second,
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -102,7 +102,7 @@ func (st setting) zeroCounts() bool {
 	switch st.form {
 	case formBool:
 		return st.def != "false"
-	case formCount, formSecs, formFullSec:
+	case formCount, formSecs, formFullSec, formNumber:
 		return st.low == 0
 	default:
 		return false

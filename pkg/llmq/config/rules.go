@@ -191,6 +191,16 @@ func (c *checker) lanes() {
 	}
 	c.capacityWait()
 	c.longestAttempt()
+	c.retryCurve()
+}
+
+// retryCurve refuses a curve that begins above its end.
+func (c *checker) retryCurve() {
+	const base, most = "timing.retry_base_secs", "timing.retry_max_secs"
+	t := c.cfg.Timing
+	if c.ok(base, most) && t.RetryBase > t.RetryMax {
+		c.fault(most, "must be at least %s, %s: no wait is shorter", base, formatSecs(t.RetryBase))
+	}
 }
 
 // capacityWait refuses a wait that outlives the function that waits. Where only the

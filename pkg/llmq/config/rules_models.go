@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,6 +118,57 @@ func (c *checker) models() {
 				targets[t.Name] = i
 			}
 			c.target(at, m, t, byName, known)
+		}
+		c.skipped(path, m, targets)
+		c.fallback(path, m)
+	}
+}
+
+// skipped checks that what a chain leaves out is there, and that something is left.
+func (c *checker) skipped(path string, m Model, targets map[string]int) {
+	list := path + ".skip_targets"
+	if !c.ok(list, path+".targets") {
+		return
+	}
+	left := len(targets)
+	for i, name := range m.SkipTargets {
+		if _, found := targets[name]; !found {
+			c.fault(listPath(list, i), "no target of %s is named %s%s", segment(m.Alias), quoted(name), didYouMean(name, slices.Sorted(maps.Keys(targets)), "targets"))
+			continue
+		}
+		left--
+	}
+	if left <= 0 && len(m.SkipTargets) > 0 && len(m.Fallback) == 0 {
+		c.fault(list, "leaves no target to serve %s, and no other model stands in for it", segment(m.Alias))
+	}
+}
+
+// fallback checks that the models that stand in for m are others, and speak its language.
+func (c *checker) fallback(path string, m Model) {
+	var known []string
+	for _, other := range c.cfg.Models {
+		if other.Alias != m.Alias && !other.Any {
+			known = append(known, other.Alias)
+		}
+	}
+	seen := map[string]int{}
+	for i, f := range m.Fallback {
+		at := fallbackPath(m.Alias, i) + ".model"
+		if f.Model == "" || !c.ok(at) {
+			continue
+		}
+		first, twice := seen[f.Model]
+		seen[f.Model] = i
+		n := slices.IndexFunc(c.cfg.Models, func(o Model) bool { return o.Alias == f.Model })
+		switch {
+		case twice:
+			c.fault(at, "%q is fallback[%d] already", f.Model, first)
+		case f.Model == m.Alias:
+			c.fault(at, "is the model itself; its own targets are tried anyhow")
+		case n < 0:
+			c.fault(at, "no model is named %s%s", quoted(f.Model), didYouMean(f.Model, known, "models"))
+		case c.cfg.Models[n].Any:
+			c.fault(at, "takes the caller's own name of a model, and so can't stand in for another")
 		}
 	}
 }

@@ -20,6 +20,7 @@ type scope struct {
 	provider *Provider
 	model    *Model
 	target   *Target
+	fallback *FallbackModel
 	lane     *Lane
 }
 
@@ -68,6 +69,14 @@ func (d draft) scopes(path string) []scope {
 				t := s
 				t.prefix, t.target = targetPath(s.name, i)+".", &s.model.Targets[i]
 				out = append(out, t)
+			}
+		}
+	case strings.HasPrefix(path, "models.*.fallback[]."):
+		for _, s := range d.scopes("models.*.") {
+			for i := range s.model.Fallback {
+				f := s
+				f.prefix, f.fallback = fallbackPath(s.name, i)+".", &s.model.Fallback[i]
+				out = append(out, f)
 			}
 		}
 	case strings.HasPrefix(path, "models.*."):
@@ -138,6 +147,12 @@ func openTarget(s scope, _ string) scope {
 	return s
 }
 
+func openFallback(s scope, _ string) scope {
+	s.model.Fallback = append(s.model.Fallback, FallbackModel{})
+	s.fallback = &s.model.Fallback[len(s.model.Fallback)-1]
+	return s
+}
+
 var plainSegment = regexp.MustCompile(`^[A-Za-z0-9_.@-]{1,64}$`)
 
 // segment is a name from the file as part of a path: quoted and cut unless it is
@@ -153,6 +168,9 @@ func providerPath(name string) string { return "providers." + segment(name) }
 func modelPath(alias string) string   { return "models." + segment(alias) }
 func targetPath(alias string, i int) string {
 	return fmt.Sprintf("%s.targets[%d]", modelPath(alias), i)
+}
+func fallbackPath(alias string, i int) string {
+	return fmt.Sprintf("%s.fallback[%d]", modelPath(alias), i)
 }
 func lanePath(l llmq.Lane) string  { return "lanes." + string(l) }
 func join(path, key string) string { return strings.TrimPrefix(path+"."+segment(key), ".") }

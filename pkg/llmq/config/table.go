@@ -2,6 +2,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -15,6 +16,7 @@ const (
 	formCount        // whole number
 	formSecs         // seconds, decimals allowed
 	formFullSec      // whole seconds
+	formNumber       // number, decimals allowed
 	formBool
 	formList   // list of words
 	formSecret // {env: NAME} or {arn: ARN}
@@ -23,7 +25,7 @@ const (
 )
 
 func (f form) String() string {
-	return [...]string{"text", "whole number", "seconds", "whole seconds", "true or false", "list", "secret", "entries by name", "list of entries"}[f]
+	return [...]string{"text", "whole number", "seconds", "whole seconds", "number", "true or false", "list", "secret", "entries by name", "list of entries"}[f]
 }
 
 // setting is one row of the table that reading, defaults, bounds, writing and
@@ -252,11 +254,28 @@ func models() []setting {
 			path: "models.*.targets[].max_concurrency", form: formCount, def: "20", low: 1, high: 2000, why: "more than 2000 calls at once is no target but an accident",
 			doc: "calls in flight over all workers; see LLMQ_AC_MAX_BY_MODEL", at: func(s *scope) any { return &s.target.MaxConcurrency },
 		},
+		{
+			path: "models.*.fallback[]", form: formItems, open: openFallback,
+			doc: "models that stand in for it when its targets fail, in order, where the call's policy is chain and the wire the same; never for embeddings",
+		},
+		{path: "models.*.fallback[].model", required: true, doc: "alias of another model", at: func(s *scope) any { return &s.fallback.Model }},
+		{
+			path: "models.*.fallback[].require_headroom", form: formBool, def: "false",
+			doc: "only where a slot of it is free at once", at: func(s *scope) any { return &s.fallback.RequireHeadroom },
+		},
+		{
+			path: "models.*.skip_targets", form: formList,
+			doc: "names of targets that its calls leave out, and those of the models it stands in for; who pins one gets it", at: func(s *scope) any { return &s.model.SkipTargets },
+		},
 	}
 }
 
 // running is how lanes and attempts run.
 func running() []setting {
+	return slices.Concat(lanes(), retries(), recordings())
+}
+
+func lanes() []setting {
 	return []setting{
 		{path: "lanes.*", form: formMap, words: laneNames(), doc: "how a lane's workers run"},
 		{
@@ -299,7 +318,12 @@ func running() []setting {
 			path: "timing.sqs_send_timeout_secs", env: "LLMQ_SQS_SEND_TIMEOUT_SECS", form: formSecs, def: "5", low: 0.1, high: 30, why: "a caller waits for it",
 			doc: "one send to a queue", at: func(s *scope) any { return &s.cfg.Timing.SQSSendTimeout },
 		},
+	}
+}
 
+// recordings is for tests that must not call providers.
+func recordings() []setting {
+	return []setting{
 		{
 			path: "cassette.mode", env: "LLMQ_CASSETTE", words: []string{"record", "replay", "auto"}, defNote: "none",
 			doc: "local only: record or play what providers answer; see CASSETTES.md", at: func(s *scope) any { return &s.cfg.Cassette.Mode },

@@ -38,6 +38,12 @@ func (st setting) store(at any, text string) string {
 			return st.outOfBounds(text)
 		}
 		*p = d
+	case *float64:
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return st.outOfBounds(text)
+		}
+		*p = n
 	default:
 		panic(fmt.Sprintf("config: %s has a field of type %T", st.path, at))
 	}
@@ -65,6 +71,11 @@ func (st setting) check(text string) string {
 	case formSecs:
 		if !secsPattern.MatchString(text) {
 			return "must be a number of seconds such as 2 or 0.5, without a unit, not " + shown
+		}
+		return st.checkBounds(text)
+	case formNumber:
+		if !secsPattern.MatchString(text) {
+			return "must be a number such as 2 or 0.5, not " + shown
 		}
 		return st.checkBounds(text)
 	default:
@@ -192,6 +203,8 @@ func text(at any) (s string, zero bool) {
 		return strconv.Itoa(*p), *p == 0
 	case *time.Duration:
 		return formatSecs(*p), *p == 0
+	case *float64:
+		return strconv.FormatFloat(*p, 'f', -1, 64), *p == 0
 	}
 	return "", true
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
@@ -109,8 +110,8 @@ func oneProcess(b *testing.B, server *valkey.Server) (http.Handler, *worker.Work
 	space, names := keys.New("bench"), queue.Names{Prefix: "llm"}
 	cl, gate := claims.New(space), capacity.New(space)
 	res := results.New(rdb, space, noBodies{}, 200<<10)
-	hub := results.NewHub(res)
-	b.Cleanup(func() { hub.Close() })
+	hub, stops := results.NewHub(res), claims.NewStops(rdb, space)
+	b.Cleanup(func() { hub.Close(); stops.Close() })
 	q := &handOver{messages: make(chan queue.Message, 1)}
 
 	c, err := client.New(client.Config{Names: names, Catalogue: catalogue, InlineMaxBytes: 200 << 10},
@@ -122,8 +123,8 @@ func oneProcess(b *testing.B, server *valkey.Server) (http.Handler, *worker.Work
 		Calls: c, Authenticator: auth, Catalogue: catalogue, Logger: log, HashID: func(id string) string { return id },
 	})
 	must(err)
-	e, err := engine.New(engine.Config{Worker: "bench", AttemptTimeout: time.Minute, RTCapacityWait: time.Second}, engine.Deps{
-		Valkey: rdb, Catalogue: catalogue, Claims: cl, Capacity: gate, Results: res, Providers: map[string]provider.Provider{"p": instant{}}, Log: log,
+	e, err := engine.New(engine.Config{Worker: "bench", AttemptTimeout: time.Minute, RTCapacityWait: time.Second, Retry: retry.Default()}, engine.Deps{
+		Valkey: rdb, Catalogue: catalogue, Claims: cl, Stops: stops, Capacity: gate, Results: res, Providers: map[string]provider.Provider{"p": instant{}}, Log: log,
 	})
 	must(err)
 	timeouts := map[llmq.Lane]worker.Timeouts{}

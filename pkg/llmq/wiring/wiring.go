@@ -45,6 +45,7 @@ type Process struct {
 	secrets  *secrets.Resolver
 	aws      aws.Config
 	claims   *claims.Store
+	stops    *claims.Stops
 	capacity *capacity.Gate
 	results  *results.Store
 	hub      *results.Hub
@@ -86,11 +87,12 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	p.claims, p.capacity = claims.New(space), capacity.New(space)
 	p.results = results.New(p.valkey, space, p.bodies, cfg.Storage.InlineMaxBytes)
 	p.hub = results.NewHub(p.results)
+	p.stops = claims.NewStops(p.valkey, space)
 	return p, nil
 }
 
 // Close ends every connection.
-func (p *Process) Close() error { return errors.Join(p.hub.Close(), p.valkey.Close()) }
+func (p *Process) Close() error { return errors.Join(p.hub.Close(), p.stops.Close(), p.valkey.Close()) }
 
 func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error) {
 	v := p.Config.Valkey

@@ -6,7 +6,10 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/fallback"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
@@ -18,8 +21,9 @@ func (p *Process) Worker() (*worker.Worker, error) {
 	}
 	e, err := engine.New(engine.Config{
 		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout, RTCapacityWait: p.Config.Timing.RTCapacityWait,
+		Retry: retryPolicy(p.Config.Timing), Fallback: fallbackRules(p.Config.Models),
 	}, engine.Deps{
-		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
+		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -30,6 +34,26 @@ func (p *Process) Worker() (*worker.Worker, error) {
 	}
 	return worker.New(worker.Config{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Timeouts: timeouts},
 		worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log})
+}
+
+func retryPolicy(t config.Timing) retry.Policy {
+	return retry.Policy{
+		Curve: retry.Curve{
+			Base: t.RetryBase, Multiplier: t.RetryMultiplier, Spread: t.RetrySpread, Max: t.RetryMax, FullJitter: t.RetryFullJitter,
+		},
+		ThrottleMax: t.ThrottleRetryMax, Attempts: t.RetryAttempts, ThrottleAttempts: t.ThrottleRetryAttempts, SleepMost: t.RetryMax,
+	}
+}
+
+func fallbackRules(models []config.Model) fallback.Rules {
+	r := fallback.Rules{Models: map[string][]fallback.Model{}, SkipTargets: map[string][]string{}}
+	for _, m := range models {
+		for _, f := range m.Fallback {
+			r.Models[m.Alias] = append(r.Models[m.Alias], fallback.Model{Alias: f.Model, RequireHeadroom: f.RequireHeadroom})
+		}
+		r.SkipTargets[m.Alias] = m.SkipTargets
+	}
+	return r
 }
 
 // Admin is the operator's verbs.

@@ -22,6 +22,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
@@ -80,6 +81,8 @@ type plant struct {
 	space    keys.Space
 	results  *results.Store
 	provider *fakeProvider
+	stops    *claims.Stops
+	retry    retry.Policy
 	most     int // slots of chat-a
 }
 
@@ -88,6 +91,13 @@ func newPlant(t testing.TB, c redis.UniversalClient, most int, call func(context
 	p := &plant{t: t, valkey: c, trips: &luatest.Trips{}, space: luatest.Space(), most: most, provider: &fakeProvider{call: call, calls: map[string]int{}}}
 	c.AddHook(p.trips)
 	p.results = results.New(c, p.space, nil, 1<<20)
+	p.retry = retry.Default()
+	p.stops = claims.NewStops(c, p.space)
+	t.Cleanup(func() {
+		if err := p.stops.Close(); err != nil {
+			t.Errorf("close stops: %v", err)
+		}
+	})
 	return p
 }
 
@@ -101,8 +111,8 @@ func (p *plant) worker(name string) *world {
 	}
 	w := &world{start: time.Now()}
 	log := slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	e, err := engine.New(engine.Config{Worker: name, AttemptTimeout: 60 * time.Second, RTCapacityWait: 30 * time.Second}, engine.Deps{
-		Valkey: p.valkey, Catalogue: llmq.NewCatalogue(models), Claims: claims.New(p.space), Capacity: capacity.New(p.space), Results: p.results,
+	e, err := engine.New(engine.Config{Worker: name, AttemptTimeout: 60 * time.Second, RTCapacityWait: 30 * time.Second, Retry: p.retry}, engine.Deps{
+		Valkey: p.valkey, Catalogue: llmq.NewCatalogue(models), Claims: claims.New(p.space), Stops: p.stops, Capacity: capacity.New(p.space), Results: p.results,
 		Providers: map[string]provider.Provider{"p": p.provider}, Log: log,
 	})
 	if err != nil {

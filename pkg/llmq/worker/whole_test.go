@@ -79,7 +79,7 @@ func TestWhole_DeadlineThatPassedInTheQueueIsToldAndAcknowledged(t *testing.T) {
 		m.SentAt = time.Now().Add(-92 * time.Second)
 		w := p.worker("w")
 		got := actions(w.Handle(t.Context(), []queue.Message{m}))
-		if diff := cmp.Diff([]string{"a ack abandoned"}, got); diff != "" {
+		if diff := cmp.Diff([]string{"a ack expired"}, got); diff != "" {
 			t.Errorf("outcomes (-want +got):\n%s", diff)
 		}
 		p.wantError("a", llmq.CodeExpired)
