@@ -144,7 +144,7 @@ func TestStops_LateSubscriptionAsks(t *testing.T) {
 				return m.Dial()
 			},
 		})
-		defer c.Close() //nolint:errcheck // a test's client
+		defer c.Close()
 		stops := newStops(t, c, New(luatest.Space()))
 		looked := 0
 		w := stops.Watch(stops.Owner(), nothing, func() { looked++ })
@@ -170,7 +170,7 @@ func TestStops_UnreachableStoreIsLeftInTime(t *testing.T) {
 			return nil, ctx.Err()
 		},
 	})
-	defer c.Close() //nolint:errcheck // a test's client
+	defer c.Close()
 	stops := newStops(t, c, New(luatest.Space()))
 	start := time.Now()
 	stops.Watch(stops.Owner(), nothing, nothing).Close()
@@ -195,7 +195,7 @@ func TestStops_BrokenConnectionIsMadeAnew(t *testing.T) {
 				return conn, err
 			},
 		})
-		defer c.Close() //nolint:errcheck // a test's client
+		defer c.Close()
 		space := luatest.Space()
 		stops := newStops(t, c, New(space))
 		looked := 0

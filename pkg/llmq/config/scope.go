@@ -166,12 +166,15 @@ func segment(name string) string {
 
 func providerPath(name string) string { return "providers." + segment(name) }
 func modelPath(alias string) string   { return "models." + segment(alias) }
+
 func targetPath(alias string, i int) string {
 	return fmt.Sprintf("%s.targets[%d]", modelPath(alias), i)
 }
+
 func fallbackPath(alias string, i int) string {
 	return fmt.Sprintf("%s.fallback[%d]", modelPath(alias), i)
 }
+
 func lanePath(l llmq.Lane) string  { return "lanes." + string(l) }
 func join(path, key string) string { return strings.TrimPrefix(path+"."+segment(key), ".") }
 func names[T ~string](of []T) (names []string) {

@@ -85,7 +85,7 @@ func (r *run) tryExpire(ctx context.Context, stored []byte) (claims.Expiry, erro
 func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) Verdict {
 	switch got.State {
 	case claims.Ended:
-		r.logFailure(slog.LevelInfo, "call_failed", why)
+		r.logFailure(ctx, slog.LevelInfo, "call_failed", why)
 		return Verdict{Action: Stored, Reason: reasonExpired}
 	case claims.HasEnded:
 		return Verdict{Action: Stored, Reason: "already_stored"}

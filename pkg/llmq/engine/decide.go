@@ -104,14 +104,14 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 	if came == throttled {
 		r.advance(func(p *claims.Progress) { p.Throttled++ })
 	}
-	r.remember(came, r.explain(came, err))
+	r.remember(ctx, came, r.explain(came, err))
 	return r.follow(ctx, came, err)
 }
 
 // remember keeps what the caller is told when no step is left: the last failure, but that of a target
 // that would never have served says less than that of one that might have.
-func (r *run) remember(came outcome, failure *llmq.Error) {
-	r.logFailure(slog.LevelDebug, "attempt_failed", failure)
+func (r *run) remember(ctx context.Context, came outcome, failure *llmq.Error) {
+	r.logFailure(ctx, slog.LevelDebug, "attempt_failed", failure)
 	if r.failure == nil || came != targetFatal {
 		r.failure = failure
 	}

@@ -27,7 +27,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
 	if res.Err != nil {
 		res.Err.Meta = r.meta
-		r.logFailure(slog.LevelInfo, "call_failed", res.Err)
+		r.logFailure(ctx, slog.LevelInfo, "call_failed", res.Err)
 	} else {
 		res.Reply.Meta = r.meta
 	}
@@ -83,12 +83,12 @@ func (r *run) store(ctx context.Context, stored []byte, isCancel bool, ending ca
 
 // logFailure says why a call or an attempt failed, without what the provider said: it may quote the
 // prompt.
-func (r *run) logFailure(level slog.Level, what string, failure *llmq.Error) {
+func (r *run) logFailure(ctx context.Context, level slog.Level, what string, failure *llmq.Error) {
 	attrs := []any{"code", string(failure.Code), "target", r.meta.Model + "@" + r.meta.Target, "attempts", r.meta.Attempts}
 	if pe, ok := errors.AsType[*provider.Error](failure.Err); ok {
 		attrs = append(attrs, "class", pe.Class.String(), "status", pe.Status, "kind", provider.KnownKind(pe.Kind), "cause", causeOf(pe.Err))
 	} else if failure.Err != nil {
 		attrs = append(attrs, "cause", causeOf(failure.Err))
 	}
-	r.log.Log(context.Background(), level, what, attrs...)
+	r.log.Log(ctx, level, what, attrs...)
 }

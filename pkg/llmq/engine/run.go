@@ -73,7 +73,7 @@ func (r *run) run(ctx context.Context) Verdict {
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
 	watch := r.Stops.Watch(r.owner, func() { cancel(errCancelled) }, r.look) //nolint:contextcheck // one subscription serves all runs
-	defer watch.Close()
+	defer watch.Close()                                                      //nolint:contextcheck // its end must be told though the call is over
 	if out, over := r.begin(ctx, true); over {
 		return out
 	}
@@ -86,10 +86,10 @@ func (r *run) run(ctx context.Context) Verdict {
 	}
 	keeper := r.keep(ctx, cancel)
 	defer keeper.stop()
-	end := r.walk(work) //nolint:contextcheck // what was begun is ended though the call is over
+	end := r.walk(work)
 	keeper.stop()
-	watch.Leave()
-	return r.conclude(ctx, work, end) //nolint:contextcheck // the second one only tells why the work ended
+	watch.Leave() //nolint:contextcheck // as above
+	return r.conclude(ctx, work, end)
 }
 
 // walk takes the request from try to try and from step to step, to its end or until it
