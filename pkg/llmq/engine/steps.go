@@ -43,7 +43,7 @@ func (r *run) turn(ctx context.Context, e capacity.Ending, also func(b *luascrip
 	if held {
 		settled = r.gate.settle(&b, slot, e)
 	}
-	r.Claims.Renew(&b, r.claim, r.come()) // its answer is the keeper's business, which asks again soon enough
+	kept := r.Claims.Renew(&b, r.claim, r.come())
 	var done func()
 	if also != nil {
 		done = also(&b)
@@ -51,6 +51,9 @@ func (r *run) turn(ctx context.Context, e capacity.Ending, also func(b *luascrip
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		r.log.Warn("state store failed", "doing", "turn", "error", err)
 		return
+	}
+	if hold, err := kept(); err == nil && hold != claims.Kept {
+		r.look() // what that means is the keeper's business
 	}
 	if settled != nil {
 		if _, err := settled(); err != nil {
