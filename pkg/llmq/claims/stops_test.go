@@ -146,13 +146,13 @@ func TestStops_LateSubscriptionAsks(t *testing.T) {
 		})
 		defer c.Close()
 		stops := newStops(t, c, New(luatest.Space()))
-		looked := 0
-		w := stops.Watch(stops.Owner(), nothing, func() { looked++ })
+		var looked atomic.Int32
+		w := stops.Watch(stops.Owner(), nothing, func() { looked.Add(1) })
 		w.Begun()
 		idle := stops.Watch(stops.Owner(), nothing, func() { t.Error("who has taken nothing has missed nothing") })
 		time.Sleep(5 * time.Second)
-		if looked != 1 {
-			t.Errorf("looked %d times, want once", looked)
+		if n := looked.Load(); n != 1 {
+			t.Errorf("looked %d times, want once", n)
 		}
 		idle.Close()
 		w.Close()
@@ -198,10 +198,10 @@ func TestStops_BrokenConnectionIsMadeAnew(t *testing.T) {
 		defer c.Close()
 		space := luatest.Space()
 		stops := newStops(t, c, New(space))
-		looked := 0
+		var looked atomic.Int32
 		stop, stopped := told()
 		owner := stops.Owner()
-		w := stops.Watch(owner, stop, func() { looked++ })
+		w := stops.Watch(owner, stop, func() { looked.Add(1) })
 		defer w.Close()
 		w.Begun()
 		time.Sleep(time.Second)
@@ -209,8 +209,8 @@ func TestStops_BrokenConnectionIsMadeAnew(t *testing.T) {
 			t.Fatalf("break the connection: %v", err)
 		}
 		time.Sleep(time.Second)
-		if n := dialled.Load(); n != 2 || looked != 1 {
-			t.Errorf("dialled %d times, looked %d times; want 2 and 1", n, looked)
+		if n, l := dialled.Load(), looked.Load(); n != 2 || l != 1 {
+			t.Errorf("dialled %d times, looked %d times; want 2 and 1", n, l)
 		}
 		if err := c.Publish(t.Context(), stops.channel, owner).Err(); err != nil {
 			t.Fatalf("publish: %v", err)
