@@ -1,8 +1,6 @@
 package main
 
 import (
-	"container/heap"
-	"hash/fnv"
 	"math/rand/v2"
 
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
@@ -61,21 +59,44 @@ type event struct {
 
 type events []event
 
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
+// before orders events by time, and those of one time as they were made.
+func (e event) before(o event) bool { return e.at < o.at || e.at == o.at && e.order < o.order }
+
+// push and pop keep a binary heap. (container/heap would box every event.)
+func (e *events) push(v event) {
+	h := append(*e, v)
+	i := len(h) - 1
+	for i > 0 && v.before(h[(i-1)/2]) {
+		h[i] = h[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	h[i], *e = v, h
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) } //nolint:forcetypeassert // only after pushes one
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
+
+func (e *events) pop() event {
+	h := *e
+	first, last := h[0], h[len(h)-1]
+	h[len(h)-1] = event{} // its closure can go
+	h = h[:len(h)-1]
+	for i := 0; len(h) > 0; {
+		child := 2*i + 1
+		if child+1 < len(h) && h[child+1].before(h[child]) {
+			child++
+		}
+		if child >= len(h) || !h[child].before(last) {
+			h[i] = last
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	*e = h
+	return first
 }
 
 func (w *world) after(ms int64, do func()) {
 	w.order++
-	heap.Push(&w.events, event{w.now + ms, w.order, do})
+	w.events.push(event{w.now + ms, w.order, do})
 }
 
 // play runs a scenario; the same seed gives the same calls whatever the limiter.
@@ -97,7 +118,7 @@ func play(sc *scenario, seed uint64, make func(*provider) limiter, ideal bool) *
 	}
 	end := runStart + sc.length
 	for len(w.events) > 0 && w.events[0].at < end {
-		e := heap.Pop(&w.events).(event) //nolint:forcetypeassert // only after pushes one
+		e := w.events.pop()
 		w.now = e.at
 		e.do()
 	}
@@ -159,19 +180,16 @@ func (w *world) ask(c *call) {
 	w.after(next, func() { w.ask(c) })
 }
 
-// note takes a decision into the digest, so that two runs can be compared.
+// note takes a decision into the digest (FNV-1a, a number at a time), so that two runs can
+// be compared.
 func (w *world) note(id int64, ok bool, wait int64) {
 	w.decisions++
-	h := fnv.New64a()
-	for _, v := range []int64{int64(w.digest), w.now, id, wait} {
-		for shift := 0; shift < 64; shift += 8 {
-			_, _ = h.Write([]byte{byte(v >> shift)})
-		}
-	}
 	if ok {
-		_, _ = h.Write([]byte{1})
+		id = -id
 	}
-	w.digest = h.Sum64()
+	for _, v := range [3]int64{w.now, id, wait} {
+		w.digest = (w.digest ^ uint64(v)) * 1099511628211
+	}
 }
 
 // start sends an admitted call: some ms to the provider, some back.
