@@ -118,7 +118,7 @@ func TestOpenAIClient_Errors(t *testing.T) {
 func TestOpenAIClient_ProviderThrottleIsRateLimited(t *testing.T) {
 	t.Parallel()
 	r := ownRig(t, rig.Options{})
-	if err := r.Fake.Program(server.Match{}, server.Reply{Status: 429, Header: http.Header{"Retry-After": {"7"}}}); err != nil {
+	if err := r.Fake.Program(server.Match{}, server.Reply{Status: 429, Header: http.Header{"Retry-After": {"600"}}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := chat(within(t, time.Minute), openaiClient(r), rig.ModelChat, "hello", option.WithMaxRetries(0))
@@ -126,7 +126,7 @@ func TestOpenAIClient_ProviderThrottleIsRateLimited(t *testing.T) {
 	if !ok {
 		t.Fatalf("error = %v, want the client's own type", err)
 	}
-	if apiErr.StatusCode != 429 || apiErr.Code != "rate_limited" || apiErr.Response.Header.Get("Retry-After") != "7" {
+	if apiErr.StatusCode != 429 || apiErr.Code != "rate_limited" || apiErr.Response.Header.Get("Retry-After") != "600" {
 		t.Errorf("error = %d %q, Retry-After %q", apiErr.StatusCode, apiErr.Code, apiErr.Response.Header.Get("Retry-After"))
 	}
 }

@@ -93,22 +93,22 @@ func connecting() []string { return []string{"ping", "command", "cluster|slots",
 // scripting runs the embedded scripts.
 func scripting() []string { return []string{"eval", "evalsha", "time"} }
 
-// doorRules let the door record what is submitted, and wait for how it ends.
+// doorRules let the door record what is submitted, cancel it, and wait for how it ends.
 func doorRules(env string) rules {
 	return rules{
 		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res")},
-		channels: []string{class(env, "wake")},
-		commands: []string{"get", "hget", "hmget", "hset", "pexpireat", "subscribe", "unsubscribe"},
+		channels: []string{class(env, "wake"), class(env, "stop")},
+		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
 	}.with(connecting(), scripting())
 }
 
-// workerRules let workers claim, be admitted, and store how it ended.
+// workerRules let workers claim, be admitted, hear of cancellations, and store how it ended.
 func workerRules(env string) rules {
 	return rules{
 		keys:     []string{class(env, "clm"), class(env, "res"), class(env, "cap")},
-		channels: []string{class(env, "wake")},
+		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{
-			"get", "set", "hget", "hmget", "hset", "hincrby", "pexpireat", "publish",
+			"get", "set", "hget", "hmget", "hset", "hincrby", "pexpireat", "publish", "subscribe", "unsubscribe",
 			"zadd", "zcard", "zrem", "zremrangebyscore", "zscore",
 		},
 	}.with(connecting(), scripting())
