@@ -128,7 +128,7 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 
 	c.SQS = sqs.New(sqs.Options{Region: region, AccountID: account, NoisyGroups: true, Logger: o.Logger})
 	c.onClose(func(context.Context) error { c.SQS.Close(); return nil })
-	sqsURL, err := c.serve("127.0.0.1:0", c.SQS, nil)
+	sqsURL, err := c.serve("127.0.0.1:0", local(c.SQS), nil)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (c *Cloud) startS3() (string, error) {
 	if err := backend.CreateBucket(bucket); err != nil {
 		return "", fmt.Errorf("bucket: %w", err)
 	}
-	return c.serve("127.0.0.1:0", gofakes3.New(backend).Server(), nil)
+	return c.serve("127.0.0.1:0", local(gofakes3.New(backend).Server()), nil)
 }
 
 // serve listens on a loopback address until the cloud closes, and returns the URL.

@@ -161,7 +161,7 @@ func (c *Cloud) startSources(ctx context.Context) error {
 	api.Handle(eventsource.Prefix, c.Mappings)
 	api.Handle(eventsource.Prefix+"/", c.Mappings)
 	api.Handle("/", c.Lambda.API())
-	c.LambdaURL, err = c.serve("127.0.0.1:0", api, nil)
+	c.LambdaURL, err = c.serve("127.0.0.1:0", local(api), nil)
 	return err
 }
 

@@ -97,7 +97,9 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if c.cfg.CancelWithContext && errors.Is(ctx.Err(), context.Canceled) && cutOff(err) {
 		err = c.giveUp(ctx, r, err)
 	}
-	if ctx.Err() != nil && cutOff(err) {
+	if u, ok := errors.AsType[unsent](err); ok {
+		err = u.error // nothing runs, and another try may go well
+	} else if ctx.Err() != nil && cutOff(err) {
 		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)
 	}
 	e := llmq.AsError(err)
@@ -106,6 +108,11 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	}
 	return nil, e
 }
+
+// unsent is why a request was not sent, as far as this caller knows of it.
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error { return u.error }
 
 // cutOff reports whether err may come of a context that ended: a verdict of any other
 // kind was reached before.
@@ -242,7 +249,7 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model) error {
 	if len(r.Body) > c.cfg.InlineMaxBytes {
 		ref, err := c.Bodies.Put(ctx, "off/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID()), r.Body)
 		if err != nil {
-			return err
+			return unsent{err}
 		}
 		env.Params, env.Ref = nil, &ref
 	}

@@ -252,6 +252,21 @@ func TestDo_LargeBodyGoesAside(t *testing.T) {
 	})
 }
 
+// A body that the bucket does not take in time: nothing was sent, so the caller is not told
+// that something goes on, and may try again.
+func TestDo_BodyStoreThatHangsIsUnavailableAndNothingIsSent(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, r *rig) {
+		r.putHang = true
+		req := request()
+		req.Body = []byte(`{"model":"chat-a","messages":"` + strings.Repeat("x", 2000) + `"}`)
+		e := r.failure(t.Context(), req, llmq.CodeQueueUnavailable)
+		if strings.Contains(e.Message, "goes on") || len(r.sent) != 0 {
+			t.Errorf("error %q, %d messages sent", e.Message, len(r.sent))
+		}
+	})
+}
+
 func TestDo_LargeBodyThatCannotBePutIsNotSent(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(0), func(t *testing.T, r *rig) {

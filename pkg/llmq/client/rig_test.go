@@ -39,6 +39,7 @@ type rig struct {
 	serve   func(r llmq.Request) *llmq.Result // nil: nobody works
 	sendErr error                             // of a send; the message is sent all the same
 	putErr  error                             // of a body
+	putHang bool                              // a body is not stored before its context ends
 
 	working sync.WaitGroup
 	mu      sync.Mutex // guards all below
@@ -72,7 +73,11 @@ func (r *rig) Extend(_ context.Context, _ queue.Name, leases []queue.Lease) []er
 func (r *rig) Depth(context.Context, queue.Name) (queue.Depth, error) { return queue.Depth{}, nil }
 
 // Put implements the client's bodies and those of results.
-func (r *rig) Put(_ context.Context, key string, body []byte) (llmq.Ref, error) {
+func (r *rig) Put(ctx context.Context, key string, body []byte) (llmq.Ref, error) {
+	if r.putHang {
+		<-ctx.Done()
+		return llmq.Ref{}, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(ctx.Err())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.put[key] = body

@@ -23,6 +23,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/secrets"
@@ -112,6 +113,10 @@ func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error)
 	return valkey.Dial(o)
 }
 
+// awsHeaderTimeout bounds the wait for an answer's header once a request to AWS is
+// written; the SDK then tries again, on a fresh connection. Nothing here polls.
+const awsHeaderTimeout = 3 * time.Second
+
 // loadAWS finds region and credentials as every AWS program does. Locally they are
 // given by the host of the functions, and the transport is the one that a fast local
 // server needs.
@@ -120,9 +125,13 @@ func loadAWS(ctx context.Context, cfg *config.Config) (aws.Config, error) {
 	if cfg.Region != "" {
 		opts = append(opts, awsconfig.WithRegion(cfg.Region))
 	}
+	var transport http.RoundTripper = egress.Rest(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.ResponseHeaderTimeout = awsHeaderTimeout
+	}).GetTransport())
 	if cfg.Kind == config.KindLocal {
-		opts = append(opts, awsconfig.WithHTTPClient(&http.Client{Transport: rebuffer{awshttp.NewBuildableClient().GetTransport()}}))
+		transport = rebuffer{transport}
 	}
+	opts = append(opts, awsconfig.WithHTTPClient(&http.Client{Transport: transport}))
 	out, err := awsconfig.LoadDefaultConfig(ctx, opts...)
 	if err != nil {
 		return aws.Config{}, llmq.Errorf(llmq.CodeConfiguration, "AWS settings can't be loaded").Because(err)

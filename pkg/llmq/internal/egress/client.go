@@ -36,9 +36,8 @@ const idleTimeout = 55 * time.Second
 // request can't reach a host that it was not meant for.
 type Client struct {
 	base      *url.URL
-	transport *http.Transport
+	transport *Rested
 	exchange  http.RoundTripper // transport, or what is wrapped around it
-	used      lastUse
 }
 
 // hooks replace what tests can't use: the system's resolver and certificate authorities.
@@ -76,9 +75,10 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 		MaxResponseHeaderBytes: MaxHeaderBytes,
 		DisableCompression:     true,
 	}
-	c := &Client{base: u, transport: transport, exchange: transport}
+	rested := Rest(transport)
+	c := &Client{base: u, transport: rested, exchange: rested}
 	if n.Wrap != nil {
-		c.exchange = n.Wrap(transport)
+		c.exchange = n.Wrap(rested)
 	}
 	return c, nil
 }

@@ -99,10 +99,10 @@ func TestClient_RefusesOtherOrigins(t *testing.T) {
 func TestClient_SpeaksOnlyHTTP1AndNewTLS(t *testing.T) {
 	t.Parallel()
 	c := open(t, "https://api.openai.com", provider.DefaultNetwork(), hooks{})
-	if p := c.transport.Protocols; p.HTTP2() || p.UnencryptedHTTP2() || !p.HTTP1() {
+	if p := c.transport.transport.Protocols; p.HTTP2() || p.UnencryptedHTTP2() || !p.HTTP1() {
 		t.Errorf("protocols = %v, want HTTP/1 alone", p)
 	}
-	if c.transport.TLSClientConfig.InsecureSkipVerify {
+	if c.transport.transport.TLSClientConfig.InsecureSkipVerify {
 		t.Error("certificates are not verified")
 	}
 }

@@ -46,10 +46,6 @@ func (c *Client) Do(req *http.Request) (Reply, error) {
 	// net/http must neither ask for compression nor undo it: a few KB can inflate to GB.
 	req.Header.Set("Accept-Encoding", "identity")
 
-	if c.used.stale() {
-		c.transport.CloseIdleConnections()
-	}
-	defer c.used.note()
 	resp, err := c.exchange.RoundTrip(req)
 	if err != nil {
 		return Reply{}, fault(ctx, fmt.Errorf("call %s: %w", c.base.Host, err))
