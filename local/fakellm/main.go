@@ -21,8 +21,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
 
@@ -61,7 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if _, err := fmt.Fprintln(stdout, cfg.exports(listener.Addr())); err != nil {
 		return errors.Join(fmt.Errorf("print the exports: %w", err), listener.Close())
 	}
-	return serve(ctx, netutil.LimitListener(listener, cfg.maxConns), fake)
+	return serve(ctx, limit(listener, cfg.maxConns), fake)
 }
 
 // load programs the server from a file.
@@ -262,6 +260,7 @@ func (c settings) exports(addr net.Addr) string {
 		"AWS_ACCESS_KEY_ID=" + quote(c.accessKey),
 		"AWS_SECRET_ACCESS_KEY=unverified",
 		"AWS_REGION=us-east-1",
+		"AWS_DEFAULT_REGION=us-east-1", // what the AWS CLI and boto3 read
 	}, " ")
 }
 

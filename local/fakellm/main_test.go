@@ -238,7 +238,8 @@ func TestSettings_KeepNoPromptsUnasked(t *testing.T) {
 func TestExports_UnspecifiedAddressIsCalledByLoopback(t *testing.T) {
 	t.Parallel()
 	line := settings{key: "k", accessKey: "a", adminKey: "m"}.exports(&net.TCPAddr{IP: net.IPv6unspecified, Port: 8081})
-	if env := exported(t, line); env["FAKELLM_URL"] != "http://127.0.0.1:8081" || env["OPENAI_BASE_URL"] != "http://127.0.0.1:8081/v1" {
+	if env := exported(t, line); env["FAKELLM_URL"] != "http://127.0.0.1:8081" || env["OPENAI_BASE_URL"] != "http://127.0.0.1:8081/v1" ||
+		env["AWS_REGION"] == "" || env["AWS_DEFAULT_REGION"] != env["AWS_REGION"] {
 		t.Errorf("got %q", line)
 	}
 }

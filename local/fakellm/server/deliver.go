@@ -212,11 +212,16 @@ func dropConnection(w http.ResponseWriter) {
 		panic(http.ErrAbortHandler)
 	}
 	under := conn
-	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		under = wrapped.NetConn() // below TLS, which would say good-bye
+	for {
+		wrapped, ok := under.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		under = wrapped.NetConn() // below TLS, which would say good-bye, and below a limiting listener
 	}
 	if tcp, ok := under.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // close sends RST; failing that, FIN does
 	}
 	_ = under.Close()
+	_ = conn.Close() // what wraps it may hold more, such as a listener's slot
 }
