@@ -32,17 +32,26 @@ type Grant struct {
 	// Reserved tokens; 0 where tokens are not limited.
 	Reserved float64
 	at       time.Time
+	renewals int
 }
 
 // Meter counts what is used of one set of limits. Its zero value is unused. It is not safe for
 // concurrent use, and times must not go back by more than a clock's adjustments.
 type Meter struct {
 	inFlight         int
+	renewals         int
 	requests, tokens window
 }
 
 // InFlight is the number of calls between Start and End.
 func (m *Meter) InFlight() int { return m.inFlight }
+
+// Renew forgets what rates have counted, as if no call had come. Calls in flight stay so, and settle
+// nothing when they end: what they had reserved was of the old rates.
+func (m *Meter) Renew() {
+	m.requests, m.tokens = window{}, window{}
+	m.renewals++
+}
 
 // Start lets a call in, or says why not. Nothing is charged for a refused call, unless the rate
 // has CountRefused.
@@ -59,7 +68,7 @@ func (m *Meter) Start(now time.Time, l Limits, n Need) (Grant, *Refusal) {
 	if l.Requests.PerMinute > 0 {
 		m.requests.take(now, 1)
 	}
-	g := Grant{at: now}
+	g := Grant{at: now, renewals: m.renewals}
 	if l.Tokens.PerMinute > 0 {
 		g.Reserved = l.reserve(n)
 		m.tokens.take(now, g.Reserved)
@@ -111,7 +120,7 @@ func (m *Meter) End(now time.Time, l Limits, g Grant, u Used) (charged float64) 
 		return 0
 	}
 	charged = l.charged(g.Reserved, u)
-	if l.Tokens.PerMinute > 0 {
+	if l.Tokens.PerMinute > 0 && g.renewals == m.renewals {
 		m.tokens.settle(now, g.at, l.Tokens, g.Reserved-charged)
 	}
 	return charged

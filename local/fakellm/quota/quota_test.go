@@ -245,3 +245,28 @@ func TestLimits_ValidateNamesWhatIsWrong(t *testing.T) {
 		t.Errorf("good limits: %v", err)
 	}
 }
+
+func TestMeter_RenewedIsUnused(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	for _, window := range []quota.Window{quota.Bucket, quota.Minute, quota.Sliding} {
+		for output, charged := range map[int]float64{0: 10, 50: 60} { // less and more than was reserved
+			l := quota.Limits{Concurrency: 1, Requests: quota.Rate{PerMinute: 1, Window: window}, Tokens: quota.Rate{PerMinute: 40, Window: window}}
+			var m quota.Meter
+			g, refusal := m.Start(now, l, quota.Need{Input: 10, MaxTokens: 20})
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			m.Renew()
+			if _, refusal := m.Start(now, l, quota.Need{}); refusal == nil || refusal.Cause != quota.Concurrency {
+				t.Errorf("%s: %+v, want the call in flight to count", window, refusal)
+			}
+			if got := m.End(now, l, g, quota.Used{Input: 10, Output: output}); got != charged || m.InFlight() != 0 {
+				t.Errorf("%s: charged %v, want %v; %d in flight", window, got, charged, m.InFlight())
+			}
+			if requests, tokens := m.Left(now, l); requests.Remaining != 1 || tokens.Remaining != 40 {
+				t.Errorf("%s: left %v calls and %v tokens, want all", window, requests.Remaining, tokens.Remaining)
+			}
+		}
+	}
+}

@@ -51,9 +51,9 @@ func (q Queued) entries() []queued {
 	return all
 }
 
-// Load replaces all rules and all queued replies. The clock of the rules' phases starts now. What
-// quotas have counted stays where a new rule has the same Match and Per, so calls in flight still
-// count.
+// Load replaces all rules and all queued replies. The clock of the rules' phases starts now, and so
+// do their rates, as if no call had come before. Calls in flight go on; where a new rule has the same
+// Match and Per, they count against its concurrency.
 func (s *Server) Load(p Program) error {
 	if err := p.validate(); err != nil {
 		return fmt.Errorf("load program: %w", err)

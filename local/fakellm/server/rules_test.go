@@ -228,6 +228,45 @@ func TestRule_ReplacedWhileCallsRun(t *testing.T) {
 	})
 }
 
+// A new program starts with all that it gives, whatever the one before had counted; a call that runs
+// over from that one gives nothing back to it and takes nothing.
+func TestRule_NewRulesStartAfresh(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, window := range map[string]quota.Window{"bucket": quota.Bucket, "minute": quota.Minute, "sliding": quota.Sliding} {
+			s := newServer(t, nil)
+			limits := func(tpm float64) server.Phase {
+				return server.Phase{
+					Limits:  quota.Limits{Requests: quota.Rate{PerMinute: 2, Window: window}, Tokens: quota.Rate{PerMinute: tpm, Window: window}, Burndown: 5},
+					Latency: server.Latency{Mean: time.Second},
+				}
+			}
+			setRules(t, s, onePhase(limits(30)))
+			running := make(chan int)
+			go func() {
+				running <- converse(t, s, "m", "r", `{"inferenceConfig":{"maxTokens":20},`+converseBody[1:]).Code
+			}()
+			synctest.Wait()
+			setRules(t, s, onePhase(limits(40)))
+			if got := <-running; got != 200 {
+				t.Errorf("%s: status %d of the call in flight", name, got)
+			}
+			if q := s.Quotas(); len(q) != 1 || q[0].InFlight != 0 || q[0].Tokens.Remaining != 40 || q[0].Requests.Remaining != 2 {
+				t.Errorf("%s: %+v, want all that the new rule gives", name, q)
+			}
+			converse(t, s, "m", "r", converseBody)
+			if err := s.Load(server.Program{Rules: []server.Rule{onePhase(server.Phase{Limits: quota.Limits{Requests: quota.Rate{PerMinute: 2, Window: window}}})}}); err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range []int{200, 200, 429} {
+				if got := converse(t, s, "m", "r", converseBody).Code; got != want {
+					t.Errorf("%s: status %d of call %d, want %d", name, got, i+1, want)
+				}
+			}
+		}
+	})
+}
+
 func TestRule_ThrottledCallTakesNoReply(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, nil)

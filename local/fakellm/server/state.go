@@ -113,7 +113,7 @@ func (s *state) setLatency(l Latency) {
 	s.latency, s.rng = l, newRand(l.Seed)
 }
 
-// load replaces what is programmed. Meters live on, for calls in flight still count.
+// load replaces what is programmed, and starts its meters afresh.
 func (s *state) load(rules []Rule, queue []queued, keepQueue bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,14 +121,19 @@ func (s *state) load(rules []Rule, queue []queued, keepQueue bool, now time.Time
 	for _, r := range rules {
 		s.rules = append(s.rules, &liveRule{Rule: r, since: now, rng: newRand(r.Seed)})
 	}
-	for scope, m := range s.meters {
-		inForce := slices.ContainsFunc(rules, func(r Rule) bool { return r.Match == scope.match })
-		if !inForce && m.InFlight() == 0 {
-			delete(s.meters, scope)
-		}
-	}
+	s.renewMeters()
 	if !keepQueue {
 		s.queue = queue
+	}
+}
+
+// renewMeters forgets what quotas have counted, but for the calls in flight, which are in flight
+// whatever the rules say. Call it with mu held.
+func (s *state) renewMeters() {
+	for scope, m := range s.meters {
+		if m.Renew(); m.InFlight() == 0 {
+			delete(s.meters, scope)
+		}
 	}
 }
 
@@ -161,17 +166,13 @@ func (s *state) resetCounters(now time.Time) {
 	}
 }
 
-// resetProgram forgets all that was programmed, and what quotas had counted of calls that ended.
+// resetProgram forgets all that was programmed, and what quotas had counted.
 func (s *state) resetProgram() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.rules = nil, nil
 	s.latency, s.rng = Latency{}, newRand(0)
-	for scope, m := range s.meters {
-		if m.InFlight() == 0 {
-			delete(s.meters, scope)
-		}
-	}
+	s.renewMeters()
 }
 
 // gauge must be called with mu held.
