@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +224,31 @@ func TestReadme_ProgramsAreProgramsIndeed(t *testing.T) {
 	}
 	if len(parts) < 3 {
 		t.Errorf("%d examples", len(parts)-1)
+	}
+}
+
+// The bodies that the table of the admin API shows are taken.
+func TestReadme_BodiesAreTaken(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake, err := server.New(server.Options{AdminKey: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `(PUT|POST) (/[a-z]+)` \\|[^`|]*`(\\{[^`]*\\})`").FindAllStringSubmatch(string(text), -1)
+	for _, row := range rows {
+		r := httptest.NewRequestWithContext(t.Context(), row[1], "http://127.0.0.1/_admin"+row[2], strings.NewReader(row[3]))
+		r.Header.Set("Authorization", "Bearer a")
+		w := httptest.NewRecorder()
+		if fake.ServeHTTP(w, r); w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", row[0], w.Code, w.Body)
+		}
+	}
+	if len(rows) != 6 {
+		t.Errorf("%d rows with a body, want 6", len(rows))
 	}
 }
 

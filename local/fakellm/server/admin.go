@@ -3,17 +3,19 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// The admin API, under /_admin, takes and gives JSON and asks for "Authorization: Bearer" and the
+// The admin API, under /_admin, takes JSON or YAML, gives JSON, and asks for "Authorization: Bearer" and the
 // admin key. Durations are milliseconds, as numbers that may have a fraction.
 //
-//	PUT    /_admin/program   {"rules":[…],"queue":[…]}, also as YAML: replaces all that is programmed
+//	PUT    /_admin/program   {"rules":[…],"queue":[…]}: replaces all that is programmed
 //	PUT    /_admin/rules     {"rules":[…]}: replaces the rules, and starts their phases
 //	POST   /_admin/programs  {"model","region","key","replies":[…]}: queues replies
 //	PUT    /_admin/latency   of calls that no rule is for
@@ -59,12 +61,18 @@ func (s *Server) serveAdmin(w http.ResponseWriter, r *http.Request) {
 	route, found := routes[strings.TrimPrefix(r.URL.EscapedPath(), adminPrefix)]
 	switch {
 	case !found:
-		writeAdminError(w, http.StatusNotFound, "no such path in the admin API")
+		paths := slices.Sorted(maps.Keys(routes))
+		for i, path := range paths {
+			paths[i] = routes[path].method + " " + adminPrefix + path
+		}
+		writeAdminError(w, http.StatusNotFound, "no such path in the admin API, which has "+strings.Join(paths, ", "))
 	case r.Method != route.method:
 		w.Header().Set("Allow", route.method)
 		writeAdminError(w, http.StatusMethodNotAllowed, "this path takes "+route.method)
 	default:
-		if err := route.serve(w, r); err != nil {
+		if err := route.serve(w, r); errors.Is(err, os.ErrDeadlineExceeded) {
+			writeAdminError(w, http.StatusRequestTimeout, err.Error())
+		} else if err != nil {
 			writeAdminError(w, http.StatusBadRequest, err.Error())
 		}
 	}
@@ -75,18 +83,17 @@ func writeAdminError(w http.ResponseWriter, status int, message string) {
 }
 
 // readAdmin decodes the body into v, strictly; an empty body leaves v as it is if that is allowed.
-func readAdmin(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
-	if err != nil {
-		return fmt.Errorf("read the body: %w", err)
+func (s *Server) readAdmin(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) (document, error) {
+	body, err := s.readBody(w, r, maxAdminBytes)
+	switch {
+	case err != nil:
+		return document{}, fmt.Errorf("read the body: %w", err)
+	case len(body) == 0 && mayBeEmpty:
+		return document{}, nil
+	case len(body) == 0:
+		return document{}, errors.New("read the body: it is empty")
 	}
-	if len(body) == 0 && mayBeEmpty {
-		return nil
-	}
-	if err := decodeStrict(body, v); err != nil {
-		return fmt.Errorf("read the body: %w", err)
-	}
-	return nil
+	return decodeDocument(body, v)
 }
 
 // done answers what needs no further words.
@@ -96,7 +103,7 @@ func done(w http.ResponseWriter) error {
 }
 
 func (s *Server) adminProgram(w http.ResponseWriter, r *http.Request) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
+	body, err := s.readBody(w, r, maxAdminBytes)
 	if err != nil {
 		return fmt.Errorf("read the body: %w", err)
 	}
@@ -114,12 +121,13 @@ func (s *Server) adminRules(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Rules []ruleJSON `json:"rules"`
 	}
-	if err := readAdmin(w, r, &in, false); err != nil {
+	doc, err := s.readAdmin(w, r, &in, false)
+	if err != nil {
 		return err
 	}
 	program, err := programJSON{Rules: in.Rules}.program()
 	if err != nil {
-		return err
+		return doc.locate(err)
 	}
 	if err := s.SetRules(program.Rules...); err != nil {
 		return err
@@ -129,10 +137,15 @@ func (s *Server) adminRules(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) adminLatency(w http.ResponseWriter, r *http.Request) error {
 	var in latencyJSON
-	if err := readAdmin(w, r, &in, false); err != nil {
+	doc, err := s.readAdmin(w, r, &in, false)
+	if err != nil {
 		return err
 	}
-	if err := s.SetLatency(in.latency()); err != nil {
+	latency := in.latency()
+	if err := latency.validate(); err != nil {
+		return doc.locate(err)
+	}
+	if err := s.SetLatency(latency); err != nil {
 		return err
 	}
 	return done(w)
@@ -140,12 +153,13 @@ func (s *Server) adminLatency(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) adminPrograms(w http.ResponseWriter, r *http.Request) error {
 	var in queuedJSON
-	if err := readAdmin(w, r, &in, false); err != nil {
+	doc, err := s.readAdmin(w, r, &in, false)
+	if err != nil {
 		return err
 	}
 	q, err := in.queued()
 	if err != nil {
-		return err
+		return doc.locate(err)
 	}
 	if err := s.Program(q.Match, q.Replies...); err != nil {
 		return err
@@ -156,7 +170,7 @@ func (s *Server) adminPrograms(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Server) adminRelease(w http.ResponseWriter, r *http.Request) error {
 	var in matchJSON
-	if err := readAdmin(w, r, &in, true); err != nil {
+	if _, err := s.readAdmin(w, r, &in, true); err != nil {
 		return err
 	}
 	write(w, jsonReply(http.StatusOK, map[string]int{"released": s.Release(in.match())}))
@@ -167,7 +181,7 @@ func (s *Server) adminReset(w http.ResponseWriter, r *http.Request) error {
 	var in struct {
 		Counters bool `json:"counters"`
 	}
-	if err := readAdmin(w, r, &in, true); err != nil {
+	if _, err := s.readAdmin(w, r, &in, true); err != nil {
 		return err
 	}
 	if in.Counters {

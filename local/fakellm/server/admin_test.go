@@ -53,14 +53,17 @@ func TestAdmin_Refuses(t *testing.T) {
 		message            string
 	}{
 		{"GET", "", "", 404, "no such path"},
-		{"GET", "/other", "", 404, "no such path"},
+		{"GET", "/other", "", 404, "no such path in the admin API, which has GET /_admin/calls, PUT /_admin/latency, PUT /_admin/program, "},
 		{"GET", "/latency", "", 405, "PUT"},
-		{"PUT", "/latency", "", 400, "EOF"},
+		{"PUT", "/latency", "", 400, "empty"},
 		{"PUT", "/latency", `{"mean_ms":-1}`, 400, "mean_ms"},
 		{"PUT", "/latency", `{"mean_ms":1e300,"max_ms":-2}`, 400, "max_ms"},
 		{"PUT", "/latency", `{"distribution":"odd"}`, 400, "odd"},
 		{"PUT", "/latency", `{"meanms":1}`, 400, "meanms"},
-		{"PUT", "/latency", `{} {}`, 400, "after top-level value"},
+		{"PUT", "/latency", `{} {}`, 400, "document"},
+		{"PUT", "/latency", "mean_ms: 5\nspeed: -1", 400, "line 2:1: speed: -1"},
+		{"PUT", "/latency", "mean_ms: 5\nspead: 1", 400, "line 2:1: spead: there is no such field"},
+		{"PUT", "/rules", "rules:\n  - phases: []", 400, "line 2:5: rules[0].phases: want 1"},
 		{"POST", "/programs", `{"model":"m"}`, 400, "replies"},
 		{"POST", "/programs", `{"replies":[{"status":99}]}`, 400, "99"},
 		{"POST", "/programs", `{"replies":[{"delay_ms":4000000}]}`, 400, "replies[0].delay_ms"},
@@ -111,6 +114,24 @@ func TestAdmin_ProgramsAndLatency(t *testing.T) {
 			t.Errorf("fourth: %d, want no answer", got.Code)
 		}
 	})
+}
+
+func TestAdmin_BodiesAreYAMLOrJSON(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ method, path, yaml, json string }{
+		{"PUT", "/program", "rules:\n  - phases: [{rpm: 2}]\n", `{"rules":[{"phases":[{"rpm":2}]}]}`},
+		{"PUT", "/rules", "rules:\n  - phases: [{rpm: 2}]\n", "{\"rules\":\n\t[{\"phases\":[{\"rpm\":2}]}]}"},
+		{"PUT", "/latency", "mean_ms: 1\nspeed: 80\n", `{"mean_ms":1,"speed":80}`},
+		{"POST", "/programs", "model: m\nreplies:\n  - text: ok\n", `{"model":"m","replies":[{"text":"\ud83d\ude00"}]}`},
+		{"POST", "/release", "model: m\n", `{"model":"m"}`},
+		{"POST", "/reset", "counters: true\n", `{"counters":true}`},
+	} {
+		for _, body := range []string{tc.yaml, tc.json} {
+			if got := admin(t, newServer(t, nil), tc.method, tc.path, body); got.Code != 200 {
+				t.Errorf("%s %s %s: %d %s", tc.method, tc.path, body, got.Code, got.Body)
+			}
+		}
+	}
 }
 
 func TestAdmin_ReleaseAndStats(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -123,9 +124,11 @@ func (s *Server) understand(w http.ResponseWriter, r *http.Request, wi wire, c *
 	}
 	c.who = who
 	c.record.KeyHash, c.record.Region = who.keyHash, who.region
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opts.MaxBodyBytes))
+	body, err := s.readBody(w, r, s.opts.MaxBodyBytes)
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return ask{}, &fault{status: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("The request is larger than %d bytes.", s.opts.MaxBodyBytes)}
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		return ask{}, &fault{status: http.StatusRequestTimeout, message: fmt.Sprintf("The request did not come within %v.", s.opts.BodyTimeout)}
 	} else if err != nil {
 		return ask{}, &fault{status: http.StatusBadRequest, message: "The request body could not be read."}
 	}
@@ -137,6 +140,18 @@ func (s *Server) understand(w http.ResponseWriter, r *http.Request, wi wire, c *
 	c.record.Operation, c.record.Model, c.record.Stream = a.operation, a.model, a.stream
 	c.record.InputTokens = a.input
 	return a, f
+}
+
+// readBody reads at most so many bytes, and takes the time limit away that ServeHTTP set: once all is
+// read, how long the answer takes is nobody's concern. Where reading fails the limit stays, so that
+// the http.Server does not wait for the rest.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if err != nil {
+		return nil, err
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // what has no deadlines has none to take away
+	return body, nil
 }
 
 // answer logs a call and writes its whole reply; in that order (see the package's documentation).

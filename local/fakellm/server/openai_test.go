@@ -141,7 +141,7 @@ func TestOpenAI_Errors(t *testing.T) {
 		{"dimensions", "POST", "/v1/embeddings", `{"model":"m","input":"a","dimensions":3073}`, 400, "invalid_request_error", "dimensions", "integer_above_max_value", "3073"},
 		{"encoding", "POST", "/v1/embeddings", `{"model":"m","input":"a","encoding_format":"hex"}`, 400, "invalid_request_error", "encoding_format", "invalid_value", "'hex'"},
 		{"unknown URL", "POST", "/v1/completions", `{}`, 404, "invalid_request_error", "", "", "Invalid URL (POST /v1/completions)"},
-		{"root", "GET", "/", ``, 404, "invalid_request_error", "", "", "Invalid URL (GET /)"},
+		{"root", "POST", "/", `{}`, 404, "invalid_request_error", "", "", "Invalid URL (POST /)"},
 		{"wrong method", "GET", "/v1/chat/completions", ``, 405, "invalid_request_error", "", "method_not_supported", "Not allowed to GET"},
 		{"models by POST", "POST", "/v1/models", `{}`, 405, "invalid_request_error", "", "method_not_supported", "Not allowed to POST"},
 	} {

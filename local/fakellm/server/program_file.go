@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -17,36 +18,68 @@ import (
 // shows. It takes nothing that it does not know, and its errors name the line and the column:
 // "line 7:5: rules[0].phases[1].rpm.quotta: there is no such field".
 func ParseProgram(data []byte) (Program, error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var root yaml.Node
-	if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+	if len(bytes.TrimSpace(data)) == 0 {
 		return Program{}, errors.New("the program is empty: it has no rules and no queue")
-	} else if err != nil {
-		return Program{}, fmt.Errorf("read the program: %w", err)
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Program{}, errors.New("read the program: there is more than one document")
-	}
-	var tree any
-	if err := root.Decode(&tree); err != nil {
-		return Program{}, fmt.Errorf("read the program: %w", err)
-	}
-	if err := plain(tree); err != nil {
-		return Program{}, locate(&root, err)
-	}
-	encoded, err := json.Marshal(tree)
-	if err != nil {
-		return Program{}, fmt.Errorf("read the program: %w", err)
 	}
 	var in programJSON
-	if err := decodeStrict(encoded, &in); err != nil {
-		return Program{}, locate(&root, err)
+	doc, err := decodeDocument(data, &in)
+	if err != nil {
+		return Program{}, err
 	}
 	p, err := in.program()
 	if err != nil {
-		return Program{}, locate(&root, err)
+		return Program{}, doc.locate(err)
 	}
 	return p, nil
+}
+
+// document is where the parts of a text are, to give errors their lines and columns.
+type document struct{ root *yaml.Node } // nil where nothing is known
+
+// locate puts the lines and columns in front of the errors that are placed in the document.
+func (d document) locate(err error) error {
+	if d.root == nil || err == nil {
+		return err
+	}
+	return locate(d.root, err)
+}
+
+// decodeDocument reads YAML or JSON into v, strictly.
+func decodeDocument(data []byte, v any) (document, error) {
+	root, err := parseYAML(data)
+	doc := document{root}
+	if jsontext.Value(data).IsValid() { // as it is, for YAML does not know all of JSON's escapes
+		return doc, doc.locate(decodeStrict(data, v))
+	}
+	if err != nil {
+		return document{}, fmt.Errorf("read YAML or JSON: %w", err)
+	}
+	var tree any
+	if err := root.Decode(&tree); err != nil {
+		return doc, fmt.Errorf("read YAML or JSON: %w", err)
+	}
+	if err := plain(tree); err != nil {
+		return doc, doc.locate(err)
+	}
+	encoded, err := json.Marshal(tree)
+	if err != nil {
+		return doc, fmt.Errorf("read YAML or JSON: %w", err)
+	}
+	return doc, doc.locate(decodeStrict(encoded, v))
+}
+
+func parseYAML(data []byte) (*yaml.Node, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var root yaml.Node
+	if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
+		return nil, errors.New("there is nothing but comments")
+	} else if err != nil {
+		return nil, err
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one document")
+	}
+	return &root, nil
 }
 
 // plain refuses what YAML has and JSON has not.

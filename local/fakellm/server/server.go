@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -15,6 +16,7 @@ const (
 	defaultBodyBytes    = 32 << 20
 	defaultLogCalls     = 2000
 	defaultCaptureBytes = 64 << 10
+	defaultBodyTimeout  = time.Minute
 )
 
 // Options say who may call a Server and what it keeps. The zero value lets nobody in.
@@ -41,6 +43,9 @@ type Options struct {
 	CaptureBytes int
 	// MaxBodyBytes bounds a request's body, above which the answer is 413; 0 means 32 MiB.
 	MaxBodyBytes int64
+	// BodyTimeout bounds the time in which a request's body must come, after which the answer is 408
+	// and the connection ends; 0 means a minute. Answers may take as long as they are told to.
+	BodyTimeout time.Duration
 	// Logger gets one debug line a call, without keys and bodies. Nil discards it.
 	Logger *slog.Logger
 }
@@ -67,8 +72,8 @@ func New(opts Options) (*Server, error) {
 			faults = append(faults, fmt.Errorf("%s: an empty key would let everybody in", name))
 		}
 	}
-	if opts.LogCalls < 0 || opts.MaxBodyBytes < 0 {
-		faults = append(faults, errors.New("LogCalls and MaxBodyBytes: want 0 or more"))
+	if opts.LogCalls < 0 || opts.MaxBodyBytes < 0 || opts.BodyTimeout < 0 {
+		faults = append(faults, errors.New("LogCalls, MaxBodyBytes and BodyTimeout: want 0 or more"))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("fakellm options: %w", err)
@@ -81,6 +86,9 @@ func New(opts Options) (*Server, error) {
 	}
 	if opts.MaxBodyBytes == 0 {
 		opts.MaxBodyBytes = defaultBodyBytes
+	}
+	if opts.BodyTimeout == 0 {
+		opts.BodyTimeout = defaultBodyTimeout
 	}
 	s := &Server{
 		opts:   opts,
@@ -104,8 +112,15 @@ func New(opts Options) (*Server, error) {
 // http.Server around it can shut down. It may be called more than once.
 func (s *Server) Close() { s.close() }
 
-// ServeHTTP routes by path: /_admin, /model/… (Bedrock), everything else OpenAI.
+// welcome is what GET / answers, with no key, as OpenAI's own does.
+const welcome = "This is fakellm, a fake LLM provider. It speaks OpenAI's API under /v1 and Bedrock Runtime's under /model, each with its key, " +
+	"and is programmed under /_admin with the admin key; local/fakellm/README.md shows how."
+
+// ServeHTTP routes by path: / tells what this is, /_admin, /model/… (Bedrock), everything else OpenAI.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Not only while the body is read, but until it has been: an http.Server also waits for a body
+	// that nobody wanted.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.opts.BodyTimeout)) // a recorder has none
 	path := r.URL.EscapedPath()
 	isAdmin := path == adminPrefix || strings.HasPrefix(path, adminPrefix+"/")
 	wi := s.wireFor(path)
@@ -119,6 +134,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if isAdmin {
 		s.serveAdmin(w, r)
+		return
+	}
+	if path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		write(w, jsonReply(http.StatusOK, map[string]string{"message": welcome}))
 		return
 	}
 	s.serveCall(w, r, wi)

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -102,4 +104,59 @@ func TestServer_CloseEndsWhatHangs(t *testing.T) {
 		}
 	}
 	ts.Close() // would wait for ever for a call that hangs
+}
+
+// A body that does not come ends its connection, also if nobody had wanted it.
+func TestServer_SlowBodiesEnd(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *server.Options) { o.BodyTimeout = 50 * time.Millisecond })
+	ts := httptest.NewServer(s)
+	t.Cleanup(ts.Close)
+	for _, tc := range []struct{ path, key, want string }{
+		{"/v1/chat/completions", apiKey, "HTTP/1.1 408 "},
+		{"/v1/chat/completions", "wrong", "HTTP/1.1 401 "},
+		{"/model/m/converse", apiKey, "HTTP/1.1 408 "},
+		{"/_admin/program", adminKey, "HTTP/1.1 405 "},
+		{"/_admin/programs", adminKey, "HTTP/1.1 408 "},
+	} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", ts.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "POST "+tc.path+" HTTP/1.1\r\nHost: "+ts.Listener.Addr().String()+"\r\nAuthorization: Bearer "+tc.key+
+			"\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), tc.want) {
+			t.Errorf("%s: %q, %v, want %q and the end", tc.path, got, err, tc.want)
+		}
+	}
+}
+
+func TestServer_BodyTimeoutLeavesLongAnswersAlone(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *server.Options) { o.BodyTimeout = 50 * time.Millisecond })
+	plain := httptest.NewServer(s)
+	t.Cleanup(plain.Close)
+	program(t, s, server.Match{}, server.Reply{Delay: 200 * time.Millisecond, Times: 4})
+	for _, ts := range []*httptest.Server{plain, serveTLS(t, s)} {
+		for range 2 { // the second on the same connection
+			if status, err := send(t.Context(), ts, chatBody("m")); status != http.StatusOK {
+				t.Errorf("status %d, %v", status, err)
+			}
+		}
+	}
+}
+
+func TestServer_RootTellsWhatThisIs(t *testing.T) {
+	t.Parallel()
+	r := request(t.Context(), http.MethodGet, "/", "")
+	r.Header.Del("Authorization")
+	if got := do(newServer(t, nil), r); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), "fakellm") {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
 }
