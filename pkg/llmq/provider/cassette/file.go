@@ -38,6 +38,8 @@ type request struct {
 	json    node // of body
 	isJSON  bool
 	secrets []string // that it carried; never written
+	before  []string // what was read where ids are blanked now: a secret may have been around one
+	refused error    // why it must not be written
 }
 
 // response is a reply.

@@ -50,22 +50,25 @@ func (t *Tape) keyOf(r *recording) Key {
 func (t *Tape) request(req *http.Request, body []byte) request {
 	r := request{
 		method: req.Method, url: t.matched(req.URL), header: allowed(req.Header, requestHeaders), body: body,
-		secrets: secretsOf(req),
+		secrets: secretsOf(req), before: []string{t.before(req.URL), headerText(picked(req.Header, requestHeaders))},
 	}
 	if r.method == "" {
 		r.method = http.MethodGet
 	}
-	if strings.EqualFold(strings.TrimSpace(req.Header.Get("Content-Encoding")), "gzip") {
-		if plain, err := gunzip(body); err == nil {
-			r.body = plain
-		}
+	if plain, err := decoded(body, req.Header); err == nil {
+		r.body = plain
+	} else {
+		r.refused = fmt.Errorf("request: %w", err)
 	}
 	return r.scrubbed()
 }
 
 // scrubbed blanks the ids in a request and reads its body as JSON.
 func (r request) scrubbed() request {
-	r.body = blank(r.body)
+	if clean := blank(r.body); len(clean) > 0 && &clean[0] != &r.body[0] {
+		r.before = append(slices.Clone(r.before), string(r.body))
+		r.body = clean
+	}
 	r.json, r.isJSON = parse(r.body)
 	return r
 }
@@ -100,6 +103,17 @@ func (t *Tape) matched(u *url.URL) *url.URL {
 	}
 	out.RawQuery = query.Encode()
 	return out
+}
+
+// before is what [Tape.matched] reads: as it was spelled, ids and all.
+func (t *Tape) before(u *url.URL) string {
+	parts := []string{u.Scheme + "://" + u.Host + u.EscapedPath()}
+	for name, values := range u.Query() {
+		if slices.Contains(t.opts.Query, name) {
+			parts = append(parts, values...)
+		}
+	}
+	return strings.Join(parts, "\n")
 }
 
 func loopback(host string) bool {

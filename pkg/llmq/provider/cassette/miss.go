@@ -3,6 +3,7 @@ package cassette
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -10,7 +11,7 @@ import (
 )
 
 // MissError says that nothing was recorded for a request. It holds no part of a body but the path
-// to a place in it.
+// to a place in it, and no secret: hidden-secret stands for a host or a part of a path that holds one.
 type MissError struct {
 	Method, URL string // of the request; the URL as it is matched, at most 300 characters
 	Nearest     string // file of the recording that is most like it; "" when there is none at all
@@ -36,7 +37,8 @@ func (t *Tape) miss(r request, key Key) error {
 	t.mu.Lock()
 	all := make([]*track, len(t.all))
 	copy(all, t.all)
-	e := &MissError{Method: r.method, URL: shown(r.url)}
+	secrets := slices.Concat(t.opts.Secrets, r.secrets)
+	e := &MissError{Method: r.method, URL: shownURL(r.url, secrets)}
 	if tr := t.tracks[key]; tr != nil && len(tr.answers) > 0 {
 		e.Played, e.Nearest = len(tr.answers), tr.answers[len(tr.answers)-1].name
 	}
@@ -47,6 +49,12 @@ func (t *Tape) miss(r request, key Key) error {
 	t.mu.Unlock()
 	if e.Played == 0 {
 		e.Nearest, e.Differs = t.nearest(r, firsts)
+	}
+	if Scan([]byte(e.Method), secrets...) != nil {
+		e.Method = hidden
+	}
+	if Scan([]byte(e.Differs), secrets...) != nil {
+		e.Differs = "body" // a name in it
 	}
 	return &provider.Error{Class: provider.CallFatal, Code: llmq.CodeConfiguration, Message: provider.CleanMessage(e.Error()), Err: e}
 }
@@ -91,5 +99,35 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// shown is a URL for people.
-func shown(u *url.URL) string { return llmq.Clip(strings.ToValidUTF8(u.String(), "?"), 300) }
+// hidden stands where a secret was.
+const hidden = "hidden-secret"
+
+// shown is a request for people.
+func shown(r request, secrets []string) string {
+	if Scan([]byte(r.method), secrets...) != nil {
+		return "a request"
+	}
+	return r.method + " " + shownURL(r.url, secrets)
+}
+
+// shownURL is a URL for people. If it holds a secret, what holds it is left out, and so is the query.
+func shownURL(u *url.URL, secrets []string) string {
+	holds := func(u *url.URL) bool { return Scan([]byte(u.String()), secrets...) != nil || holdsFolded(u, secrets) }
+	if holds(u) {
+		u = &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+		if holds(&url.URL{Host: u.Host}) {
+			u.Host = hidden
+		}
+		parts := strings.Split(u.Path, "/")
+		for i, part := range parts {
+			if holds(&url.URL{Path: part}) {
+				parts[i] = hidden
+			}
+		}
+		u.Path = strings.Join(parts, "/")
+		if holds(u) { // across parts
+			return hidden
+		}
+	}
+	return llmq.Clip(strings.ToValidUTF8(u.String(), "?"), 300)
+}

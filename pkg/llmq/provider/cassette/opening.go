@@ -11,18 +11,17 @@ import (
 type opening struct {
 	words [][]byte // in small letters
 	re    *regexp.Regexp
+	most  int // how far from its beginning a match is looked for, in bytes
 }
-
-// longestMatch is how far from its beginning a match is looked for, in bytes.
-const longestMatch = 4 << 10
 
 // newOpening takes the words as one text with spaces.
-func newOpening(words, re string) opening {
-	return opening{bytes.Fields([]byte(words)), regexp.MustCompile(`\A(?:` + re + `)`)}
+func newOpening(words, re string, most int) opening {
+	return opening{bytes.Fields([]byte(words)), regexp.MustCompile(`\A(?:` + re + `)`), most}
 }
 
-// matches yields where the expression matches in b, with its groups, as FindSubmatchIndex does; small is b by [lower].
-func (o opening) matches(b, small []byte) iter.Seq[[]int] {
+// matches yields where the expression matches at the beginning of a word in b, with its groups, as
+// FindSubmatchIndex does; small is b by [lower]. What it looks at goes off the budget, in bytes.
+func (o opening) matches(b, small []byte, budget *int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		for _, word := range o.words {
 			for at := 0; ; at++ {
@@ -31,13 +30,22 @@ func (o opening) matches(b, small []byte) iter.Seq[[]int] {
 					break
 				}
 				at += next
-				m := o.re.FindSubmatchIndex(b[at:min(len(b), at+longestMatch)])
+				if !startsWord(b, at) {
+					continue
+				}
+				window := b[at:min(len(b), at+o.most)]
+				*budget -= len(window)
+				m := o.re.FindSubmatchIndex(window)
+				if m == nil {
+					continue
+				}
 				for i := range m {
 					m[i] += at
 				}
-				if m != nil && !yield(m) {
+				if !yield(m) {
 					return
 				}
+				at = m[1] - 1
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -25,7 +24,6 @@ type recorder struct {
 	ctx   context.Context // the request's: who cancels it is not the provider
 	head  bool
 	src   io.ReadCloser
-	coded string // Content-Encoding
 
 	// Of Read alone.
 	buf   []byte // read from src and not yet passed on
@@ -43,7 +41,6 @@ type recorder struct {
 func (t *Tape) record(req *http.Request, resp *http.Response, asked request, key Key, wait time.Duration) io.ReadCloser {
 	return &recorder{
 		tape: t, key: key, ctx: req.Context(), head: req.Method == http.MethodHead, src: resp.Body, since: time.Now(),
-		coded: strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Encoding"))),
 		r: &recording{request: asked, response: response{
 			status: resp.StatusCode, header: resp.Header.Clone(), wait: wait, length: resp.ContentLength,
 		}},
@@ -120,7 +117,11 @@ func (c *recorder) end(e ending) {
 	c.r.response.end = e
 	err := c.write()
 	if err != nil {
-		err = fmt.Errorf("cassette: %s %s was not recorded: %w", c.r.request.method, shown(c.r.request.url), err)
+		secrets := slices.Concat(c.tape.opts.Secrets, c.r.request.secrets)
+		if Scan([]byte(err.Error()), secrets...) != nil {
+			err = errors.New("refused: the cause's text holds a secret")
+		}
+		err = fmt.Errorf("cassette: %s was not recorded: %w", shown(c.r.request, secrets), err)
 		c.tape.opts.Logger.Error("exchange not recorded", "error", err)
 	}
 	c.tape.recorded(c.key, c.r, err)
@@ -136,16 +137,13 @@ func (c *recorder) write() error {
 	case res.status < 200:
 		return fmt.Errorf("status %d is no final one", res.status)
 	}
-	switch c.coded {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		plain, err := gunzip(res.joined())
-		if err != nil {
-			return err
-		}
+	whole := res.joined()
+	plain, err := decoded(whole, res.header)
+	if err != nil {
+		return fmt.Errorf("reply: %w", err)
+	}
+	if len(plain) != len(whole) || len(plain) > 0 && &plain[0] != &whole[0] {
 		res.chunks, res.length = []chunk{{after: total(res.chunks), body: plain}}, int64(len(plain))
-	default:
-		return errors.New("refused: the reply is compressed in a way that can't be searched for secrets")
 	}
 	if len(res.chunks) > 1 && !streams(res.header.Get("Content-Type")) {
 		// How a document fell into packets means nothing, and would be another diff each time.

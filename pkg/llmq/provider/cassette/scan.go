@@ -2,8 +2,9 @@ package cassette
 
 import (
 	"bytes"
-	"encoding/base64"
 	"fmt"
+	"hash/maphash"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -25,18 +26,21 @@ func (e *SecretError) Error() string {
 	return fmt.Sprintf("line %d holds %s", e.Line, e.What)
 }
 
-// shapes are what keys look like.
+// shapes are what keys look like. Each expression matches a beginning of bounded length, so that a
+// search is linear.
 var shapes = []shape{
-	newShape("a bearer token", "bearer", `(?i:bearer)(?:\s|%20|\+)+[A-Za-z0-9._~+/=-]{16,}`),
-	newShape("a provider's API key", "sk- pk- rk- sess- xai- pplx-", `(?:sk|pk|rk|sess|xai|pplx)-[A-Za-z0-9_-]{16,}`),
-	newShape("a provider's API key", "gsk_ gsk- hf_ hf- nvapi_ nvapi-", `(?:gsk|hf|nvapi)[_-][A-Za-z0-9_-]{16,}`),
-	newShape("a Google API key", "aiza", `AIza[A-Za-z0-9_-]{30,}`),
-	newShape("an AWS access key id", "akia asia", `(?:AKIA|ASIA)[A-Z0-9]{12,}`),
-	newShape("a Bedrock API key", "absk bedrock-api-key-", `(?:ABSK[A-Za-z0-9+/=]{20,}|bedrock-api-key-[A-Za-z0-9+/=_-]{8,})`),
-	newShape("a JSON web token", "eyj", `eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`),
-	newShape("a signature", "signature security-token", `(?i:signature|security-token)(?:=|%3D)[A-Za-z0-9%+/]{16,}`),
-	newShape("a key of llmq", "llmq_", `llmq_[A-Za-z0-9_]{16,}`),
-	newShape("a private key", "-----begin", `-----BEGIN [A-Z ]*PRIVATE KEY`),
+	newShape("a bearer token", "bearer", `(?i:bearer)(?:\s|%20|\+){1,8}[A-Za-z0-9._~+/=-]{16}`),
+	newShape("a provider's API key", "sk- pk- rk- sess- xai- pplx-", `(?:sk|pk|rk|sess|xai|pplx)-[A-Za-z0-9_-]{16}`),
+	newShape("a provider's API key", "gsk_ gsk- hf_ hf- nvapi_ nvapi- r8_", `(?:gsk[_-]|hf[_-]|nvapi[_-]|r8_)[A-Za-z0-9_-]{16}`),
+	newShape("a Google API key", "aiza", `AIza[A-Za-z0-9_-]{30}`),
+	newShape("a Google access token", "ya29. gocspx-", `(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{16}`),
+	newShape("a token of GitHub or GitLab", "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat-", `(?:gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{16}`),
+	newShape("a token of Slack", "xoxa- xoxb- xoxp- xoxr- xoxs-", `xox[abprs]-[A-Za-z0-9-]{10}`),
+	newShape("an AWS access key id", "akia asia", `(?:AKIA|ASIA)[A-Z0-9]{12}`),
+	newShape("a Bedrock API key", "absk bedrock-api-key-", `(?:ABSK[A-Za-z0-9+/=]{20}|bedrock-api-key-[A-Za-z0-9+/=_-]{8})`),
+	newShape("a signature", "signature security-token", `(?i:signature|security-token)(?:=|%3D)[A-Za-z0-9%+/]{16}`),
+	newShape("a key of llmq", "llmq_", `llmq_[A-Za-z0-9_]{16}`),
+	newShape("a private key", "-----begin", `-----BEGIN [A-Z ]{0,30}PRIVATE KEY`),
 }
 
 type shape struct {
@@ -44,103 +48,141 @@ type shape struct {
 	opening
 }
 
+// longestShape is more than any shape's expression matches, in bytes.
+const longestShape = 96
+
 func newShape(what, words, re string) shape {
-	return shape{"what looks like " + what, newOpening(words, re)}
+	return shape{"what looks like " + what, newOpening(words, re, longestShape)}
 }
 
-// Scan searches b for secrets: those given, raw, in base64 (at each of its three alignments, both
-// alphabets, broken into lines or not), URL-escaped or JSON-escaped, also three times over; and for
-// anything that has the shape of a vendor's key. Secrets of less than 8 bytes are ignored. What is
-// found is a *SecretError, which shows none of it.
+// Bounds of a search.
+const (
+	maxLayers  = 3       // of encoding that are undone, one in another
+	workPer    = 128     // bytes that are looked at, for each byte that is searched
+	workAtBase = 4 << 20 // and for none
+)
+
+// Scan searches b for secrets, those given and whatever has the shape of a vendor's key: as they
+// are, and under up to three layers of encoding in any order. Layers are escapes of JSON,
+// percent-encoding, base64 (at each alignment, both alphabets, broken into lines or not), UTF-16, and
+// strings of JSON that only make sense together, such as the deltas of a stream. It looks at no more
+// than 128 bytes for each byte of b, and 4 MiB; what would take more counts as found. Secrets of less
+// than 8 bytes are ignored. What is found is a *SecretError, which shows none of it.
 //
 // It is also the check of what is committed: call it on the files of a tree.
 func Scan(b []byte, secrets ...string) error {
-	needles := needlesOf(secrets)
-	for i, form := range forms(b) {
-		what, at := known(form, needles)
-		if what == "" {
-			what, at = shaped(form)
-		}
-		if what == "" {
-			// Base64 may be broken into lines.
-			what, at = known(bytes.Join(bytes.Fields(form), nil), needles)
-			i++ // the place is not one of b's
-		}
-		if what == "" {
-			continue
-		}
-		line := 0
-		if i == 0 {
-			line = 1 + bytes.Count(form[:at], []byte("\n"))
-		}
-		return &SecretError{What: what, Line: line}
+	s := newSearch(len(b), secrets)
+	if found := s.look(b, maxLayers); found != nil {
+		return found
 	}
 	return nil
 }
 
-// forms are b and what it says once escapes are undone, which is how a secret is found however its
-// writer spelled it.
-func forms(b []byte) [][]byte {
-	out := [][]byte{b}
-	last := b
-	for range 3 { // JSON inside JSON inside JSON
-		next := unescapeJSON(last)
-		if bytes.Equal(next, last) {
-			break
-		}
-		out, last = append(out, next), next
-	}
-	for _, f := range out {
-		if bytes.IndexByte(f, '%') < 0 {
-			continue
-		}
-		out = append(out, unescapeURL(f, false), unescapeURL(f, true))
-	}
-	return out
+// search is one Scan.
+type search struct {
+	needles []string
+	budget  int // bytes that may still be looked at
+	seed    maphash.Seed
+	seen    map[uint64]int // how many layers were looked for in a form
 }
 
-type needle struct{ what, text string }
-
-func needlesOf(secrets []string) []needle {
-	var out []needle
-	for _, s := range secrets {
-		if len(s) < MinSecretBytes {
+func newSearch(size int, secrets []string) *search {
+	s := &search{budget: workPer*size + workAtBase, seed: maphash.MakeSeed(), seen: map[uint64]int{}}
+	for _, text := range secrets {
+		if len(text) < MinSecretBytes {
 			continue
 		}
-		out = append(out, needle{"a known secret", s})
-		for shift := range 3 {
-			for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-				// Only the characters that depend on nothing but the secret.
-				text := enc.EncodeToString(append(make([]byte, shift), s...))
-				out = append(out, needle{"a known secret in base64", text[(shift*8+5)/6 : (shift+len(s))*8/6]})
+		s.needles = append(s.needles, text)
+		for _, esc := range []string{url.QueryEscape(text), url.PathEscape(text)} {
+			if esc != text {
+				s.needles = append(s.needles, esc)
 			}
 		}
-		if esc := url.QueryEscape(s); esc != s {
-			out = append(out, needle{"a known secret", esc}, needle{"a known secret", url.PathEscape(s)})
-		}
 	}
-	return out
+	return s
 }
 
-func known(b []byte, needles []needle) (what string, at int) {
-	for _, n := range needles {
-		if i := bytes.Index(b, []byte(n.text)); i >= 0 {
-			return n.what, i
+// look searches b and what it stands for.
+func (s *search) look(b []byte, layers int) *SecretError {
+	hash := maphash.Bytes(s.seed, b)
+	if done, ok := s.seen[hash]; ok && done >= layers {
+		return nil
+	}
+	s.seen[hash] = layers
+	what, at := s.plain(b)
+	if what != "" {
+		if layers < maxLayers {
+			return &SecretError{What: what + ", encoded"}
+		}
+		return &SecretError{What: what, Line: 1 + bytes.Count(b[:at], []byte("\n"))}
+	}
+	if what, _ := s.known(withoutBlanks(b)); what != "" {
+		return &SecretError{What: what + ", in lines"}
+	}
+	if layers == 0 {
+		return nil
+	}
+	for _, step := range steps {
+		if next := step(b); len(next) > 0 {
+			if found := s.look(next, layers-1); found != nil {
+				return found
+			}
 		}
 	}
-	return "", 0
+	return nil
 }
 
-func shaped(b []byte) (what string, at int) {
+// plain searches b as it is.
+func (s *search) plain(b []byte) (what string, at int) {
+	if s.budget -= len(b); s.budget < 0 {
+		return "more layers of encoding than can be searched", 0
+	}
+	if what, at := s.known(b); what != "" {
+		return what, at
+	}
+	if at := webToken(b); at >= 0 {
+		return "what looks like a JSON web token", at
+	}
 	small := lower(b)
-	for _, s := range shapes {
-		for m := range s.matches(b, small) {
-			if startsWord(b, m[0]) {
-				return s.what, m[0]
-			}
+	for _, shape := range shapes {
+		for m := range shape.matches(b, small, &s.budget) {
+			return shape.what, m[0]
 		}
 	}
 	return "", 0
+}
+
+func (s *search) known(b []byte) (what string, at int) {
+	for _, n := range s.needles {
+		if i := bytes.Index(b, []byte(n)); i >= 0 {
+			return "a known secret", i
+		}
+	}
+	return "", 0
+}
+
+// webToken finds the beginning of a JSON web token, however long it is: a first part of any length,
+// and enough of the second. It is -1 where there is none.
+func webToken(b []byte) int {
+	const least = 8
+	for i := 0; ; {
+		next := bytes.Index(b[i:], []byte("eyJ"))
+		if next < 0 {
+			return -1
+		}
+		start := i + next
+		i = endOfPart(b, start, len(b)) // of all that begin in this part, none ends elsewhere
+		if i-start >= 3+least && bytes.HasPrefix(b[i:], []byte(".eyJ")) && endOfPart(b, i+4, i+4+least) == i+4+least {
+			return start
+		}
+	}
+}
+
+func endOfPart(b []byte, i, most int) int {
+	for i < min(len(b), most) && (alphanumeric(b[i]) || b[i] == '-' || b[i] == '_') {
+		i++
+	}
+	return i
 }
 
 // startsWord reports whether what begins at i is no part of a longer word. The last letter of an escape is none either.
@@ -160,7 +202,7 @@ func alphanumeric(c byte) bool {
 // unescapeJSON undoes the escapes of JSON strings wherever they stand.
 func unescapeJSON(b []byte) []byte {
 	if bytes.IndexByte(b, '\\') < 0 {
-		return b
+		return nil
 	}
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); i++ {
@@ -170,8 +212,16 @@ func unescapeJSON(b []byte) []byte {
 		}
 		i++
 		switch c := b[i]; c {
-		case 'b', 'f', 'n', 'r', 't':
-			out = append(out, '\n') // a blank, whichever
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'n':
+			out = append(out, '\n')
+		case 'r':
+			out = append(out, '\r')
+		case 't':
+			out = append(out, '\t')
 		case 'u':
 			r, n := escaped(b[i-1:])
 			if n == 0 {
@@ -210,6 +260,9 @@ func escaped(b []byte) (rune, int) {
 
 // unescapeURL undoes percent-encoding wherever it stands, and + for a space in queries.
 func unescapeURL(b []byte, plus bool) []byte {
+	if bytes.IndexByte(b, '%') < 0 && (!plus || bytes.IndexByte(b, '+') < 0) {
+		return nil
+	}
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); i++ {
 		switch {
@@ -239,7 +292,7 @@ func scanParts(r *recording, secrets []string) error {
 		{"url", []byte(r.request.url.String())},
 		{"request body", r.request.body},
 		{"reply's body", r.response.joined()},
-		{"headers", []byte(headerText(r))},
+		{"headers", []byte(headerText(r.request.header) + headerText(r.response.header))},
 	} {
 		if err := Scan(part.b, secrets...); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -248,9 +301,8 @@ func scanParts(r *recording, secrets []string) error {
 	return nil
 }
 
-func headerText(r *recording) string {
+func headerText(h http.Header) string {
 	var b strings.Builder
-	_ = r.request.header.Write(&b)  // a Builder takes everything
-	_ = r.response.header.Write(&b) // so too
+	_ = h.Write(&b) // a Builder takes everything
 	return b.String()
 }

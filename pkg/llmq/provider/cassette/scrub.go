@@ -1,8 +1,8 @@
 package cassette
 
 import (
-	"encoding/base64"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,29 +17,41 @@ var (
 	responsePrefixes = []string{"X-Ratelimit-", "Anthropic-Ratelimit-", "X-Amzn-Bedrock-"}
 )
 
-// allowed are the headers that may be stored.
-func allowed(h http.Header, names []string, prefixes ...string) http.Header {
+// picked are the headers that may be stored, ids and all.
+func picked(h http.Header, names []string, prefixes ...string) http.Header {
 	out := http.Header{}
 	for name, values := range h {
 		name = http.CanonicalHeaderKey(name)
 		if slices.Contains(names, name) || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
-			for _, v := range values {
-				out.Add(name, string(blank([]byte(v))))
-			}
+			out[name] = append(out[name], values...)
 		}
 	}
 	return out
 }
 
+// allowed are those headers as they are stored.
+func allowed(h http.Header, names []string, prefixes ...string) http.Header {
+	out := picked(h, names, prefixes...)
+	for _, values := range out {
+		for i, v := range values {
+			values[i] = string(blank([]byte(v)))
+		}
+	}
+	return out
+}
+
+// longestID is more than any of the ids is long with what stands before it, in bytes.
+const longestID = 512
+
 // ids match what names an account, organization, project or request. The group is what is blanked.
 var ids = []opening{
 	// arn:aws:bedrock:eu-central-1:123456789012:inference-profile/…, in a path perhaps escaped
-	newOpening("arn:aws arn%3aaws", `(?i)arn(?::|%3A)aws[a-z-]*(?::|%3A)[a-z0-9-]*(?::|%3A)[a-z0-9-]*(?::|%3A)([0-9]{12})`),
-	newOpening("account", `(?i)account(?:[ _-]?id)?\\?["']?[ :=]{1,3}\\?["']?([0-9]{12})(?:[^0-9]|$)`),
-	newOpening("org-", `org-([A-Za-z0-9]{20,})`),
-	newOpening("proj_", `proj_([A-Za-z0-9]{16,})`),
-	newOpening("req_", `req_([A-Za-z0-9]{16,})`),
-	newOpening("request", `(?i)request[ _-]?id\\?["']?[ :=]{1,3}\\?["']?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`),
+	newOpening("arn:aws arn%3aaws", `(?i)arn(?::|%3A)aws[a-z-]*(?::|%3A)[a-z0-9-]*(?::|%3A)[a-z0-9-]*(?::|%3A)([0-9]{12})`, longestID),
+	newOpening("account", `(?i)account(?:[ _-]?id)?\\?["']?[ :=]{1,3}\\?["']?([0-9]{12})(?:[^0-9]|$)`, longestID),
+	newOpening("org-", `org-([A-Za-z0-9]{20,})`, longestID),
+	newOpening("proj_", `proj_([A-Za-z0-9]{16,})`, longestID),
+	newOpening("req_", `req_([A-Za-z0-9]{16,})`, longestID),
+	newOpening("request", `(?i)request[ _-]?id\\?["']?[ :=]{1,3}\\?["']?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`, longestID),
 }
 
 // blank writes zeros over such ids. The length stays, and so do the places of a reply's chunks and
@@ -47,11 +59,9 @@ var ids = []opening{
 func blank(b []byte) []byte {
 	out := b
 	small := lower(b)
+	var work int // is bounded by what the expressions are
 	for _, id := range ids {
-		for m := range id.matches(b, small) {
-			if !startsWord(b, m[0]) {
-				continue
-			}
+		for m := range id.matches(b, small, &work) {
 			if &out[0] == &b[0] {
 				out = slices.Clone(b)
 			}
@@ -68,62 +78,83 @@ func blank(b []byte) []byte {
 // credential matches the names of headers and query parameters whose values are secrets.
 var credential = regexp.MustCompile(`(?i)auth|key|token|secret|cookie|passw|pwd|credential|signature|^sig$`)
 
+// harmless are the headers of a request whose values are no secrets: what is said to everybody, and
+// ids, which replies repeat and which are blanked. All others count as secrets, also those that
+// vendors will think of.
+var harmless = regexp.MustCompile(`(?i)^(?:accept|content|user-agent|x-stainless|amz-sdk|if)(?:-|$)|^(?:idempotency-key|cache-control|connection|host|` +
+	`anthropic-version|anthropic-beta|openai-beta|openai-organization|openai-project|x-amz-date|x-amz-target|x-amz-content-sha256)$|request-id$`)
+
 // secretsOf are the secrets that a request carries where credentials belong.
 func secretsOf(req *http.Request) []string {
 	var out []string
 	add := func(values ...string) {
 		for _, v := range values {
-			if v = strings.TrimSpace(v); len(v) >= MinSecretBytes {
+			if v = strings.TrimSpace(v); len(v) >= MinSecretBytes && !slices.Contains(out, v) {
 				out = append(out, v)
 			}
 		}
 	}
 	for name, values := range req.Header {
-		if !credential.MatchString(name) || name == "Idempotency-Key" {
+		if harmless.MatchString(name) {
 			continue
 		}
 		for _, v := range values {
 			add(v)
-			if scheme, rest, ok := strings.Cut(v, " "); ok {
-				add(rest)
-				add(partsOf(scheme, rest)...)
-			}
+			add(partsOf(v)...)
 		}
 	}
 	if req.URL.User != nil {
 		password, _ := req.URL.User.Password()
 		add(req.URL.User.Username(), password)
 	}
-	for name, values := range req.URL.Query() {
-		if credential.MatchString(name) {
-			add(values...)
-			for _, v := range values { // X-Amz-Credential=AKIA…/20260101/…
-				key, _, _ := strings.Cut(v, "/")
-				add(key)
-			}
+	// Not by way of url.ParseQuery, which drops what it can't read.
+	for part := range strings.FieldsFuncSeq(req.URL.RawQuery, func(c rune) bool { return c == '&' || c == ';' }) {
+		name, value, named := strings.Cut(part, "=")
+		if !named {
+			name, value = "key", part
+		}
+		if plain, err := url.QueryUnescape(name); err == nil {
+			name = plain
+		}
+		if !credential.MatchString(name) {
+			continue
+		}
+		add(value)
+		if plain, err := url.QueryUnescape(value); err == nil {
+			key, _, _ := strings.Cut(plain, "/") // X-Amz-Credential=AKIA…/20260101/…
+			add(plain, key)
 		}
 	}
 	return out
 }
 
-// partsOf are the secrets inside an Authorization header's value.
-func partsOf(scheme, rest string) []string {
-	switch {
-	case strings.EqualFold(scheme, "Basic"):
-		if plain, err := base64.StdEncoding.DecodeString(rest); err == nil {
-			user, password, _ := strings.Cut(string(plain), ":")
-			return []string{string(plain), user, password}
-		}
-	case strings.HasPrefix(scheme, "AWS4-"): // Credential=AKIA…/…, SignedHeaders=…, Signature=…
-		var out []string
-		for part := range strings.SplitSeq(rest, ",") {
-			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-			if name == "Credential" || name == "Signature" {
-				id, _, _ := strings.Cut(value, "/")
-				out = append(out, id)
-			}
-		}
-		return out
+var quoted = regexp.MustCompile(`"([^"]*)"`)
+
+// partsOf are the secrets inside a header's value: of Authorization, Cookie or one like them.
+func partsOf(v string) []string {
+	var out []string
+	for _, m := range quoted.FindAllStringSubmatch(v, -1) {
+		out = append(out, m[1])
 	}
-	return nil
+	scheme, rest, ok := strings.Cut(strings.TrimSpace(v), " ")
+	if !ok || strings.ContainsAny(scheme, ",;=") {
+		rest = v // no scheme, such as Bearer or AWS4-HMAC-SHA256, which would be no secret
+	} else {
+		out = append(out, rest)
+	}
+	for token := range strings.FieldsFuncSeq(rest, func(c rune) bool { return strings.ContainsRune(" \t,;", c) }) {
+		name, value, named := strings.Cut(token, "=")
+		if strings.EqualFold(name, "SignedHeaders") || !named && strings.HasPrefix(v, "AWS4-") {
+			continue // names of headers
+		}
+		value = strings.Trim(value, `"`)
+		id, _, _ := strings.Cut(value, "/") // Credential=AKIA…/…
+		out = append(out, token, strings.Trim(token, `"`), strings.TrimRight(token, "="), value, id)
+	}
+	if strings.EqualFold(scheme, "Basic") {
+		plain := appendDecoded(nil, []byte(strings.TrimRight(strings.TrimSpace(rest), "=")))
+		user, password, _ := strings.Cut(string(plain), ":")
+		out = append(out, string(plain), user, password)
+	}
+	return out
 }

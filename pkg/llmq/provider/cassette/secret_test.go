@@ -48,7 +48,7 @@ func wantNone(t *testing.T, r *rig, values ...string) {
 // SEC31, the first half: what is in headers, the query and the URL's user never gets near the file.
 func TestSecrets_InHeadersAndURLAreDropped(t *testing.T) {
 	t.Parallel()
-	const key, org, id, sig = "0123456789abcdef0123456789abcdef", "org-AbCdEfGhIjKlMnOpQrStUvWx", "req_0123456789abcdef0123456789abcdef", "5d41402abc4b2a76b9719d911017c592"
+	const key, org, id, sig = "0123456789abcdef0123456789abcdef", "org-AbCdEfGhIjKlMnOpQrStUvWx", "req_fedcba9876543210fedcba9876543210", "5d41402abc4b2a76b9719d911017c592"
 	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Request-Id", id)
 		w.Header().Set("Openai-Organization", org)

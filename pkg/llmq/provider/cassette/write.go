@@ -4,8 +4,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +19,9 @@ import (
 // alone. With replace, r.name is written anew; otherwise the file gets a name that no other has,
 // also when several processes record the same request, and write sets r.name.
 func write(dir string, r *recording, key Key, secrets []string, replace bool) error {
+	if err := unfit(r, secrets); err != nil {
+		return err
+	}
 	if err := scrub(r); err != nil {
 		return err
 	}
@@ -53,6 +58,42 @@ func write(dir string, r *recording, key Key, secrets []string, replace bool) er
 		return fmt.Errorf("put the recording in its place: %w", err)
 	}
 	return syncDir(dir)
+}
+
+// unfit says why a recording must not be written, before its ids are blanked: a known secret may
+// have one inside, and the zeros would hide the half and leave the other half.
+func unfit(r *recording, secrets []string) error {
+	if r.request.refused != nil {
+		return r.request.refused
+	}
+	whole := r.response.joined()
+	if compressed(r.request.body) || compressed(whole) {
+		return errUndeclared
+	}
+	before := append(slices.Clone(r.request.before), r.request.url.String(), headerText(picked(r.request.header, requestHeaders)),
+		headerText(picked(r.response.header, responseHeaders, responsePrefixes...)))
+	if clean := blank(whole); len(whole) > 0 && &clean[0] != &whole[0] {
+		before = append(before, string(whole))
+	}
+	for _, text := range before {
+		if err := Scan([]byte(text), secrets...); err != nil {
+			return fmt.Errorf("refused: the exchange %w", err)
+		}
+	}
+	// Hosts and names of files are in small letters.
+	if holdsFolded(r.request.url, secrets) {
+		return fmt.Errorf("refused: the URL %w", &SecretError{What: "a known secret"})
+	}
+	return nil
+}
+
+// holdsFolded looks for known secrets in a URL in whichever letters.
+func holdsFolded(u *url.URL, secrets []string) bool {
+	text := strings.ToLower(u.String())
+	if plain, err := url.PathUnescape(text); err == nil {
+		text += "\n" + plain
+	}
+	return slices.ContainsFunc(secrets, func(s string) bool { return len(s) >= MinSecretBytes && strings.Contains(text, strings.ToLower(s)) })
 }
 
 // writeTemp writes a file under a name that is not a recording's.
@@ -154,6 +195,7 @@ func Rewrite(o Options) error {
 			faults = append(faults, err)
 			continue
 		}
+		r.request.before = append(r.request.before, r.request.url.String())
 		r.request.url = t.matched(r.request.url)
 		if err := write(t.opts.Dir, r, t.keyOf(r), t.opts.Secrets, true); err != nil {
 			faults = append(faults, fmt.Errorf("cassette: %s: %w", filepath.Join(t.opts.Dir, name), err))
