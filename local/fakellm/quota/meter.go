@@ -23,7 +23,9 @@ type Refusal struct {
 	After time.Duration
 	// Never is set if the call asks for more than the quota ever has.
 	Never bool
-	// Limit, Used and Requested are in calls or tokens.
+	// Limit, Used and Requested are in calls or tokens. Limit is a minute's quota, and Used what of it
+	// is not there, so that Used and Requested are together above Limit, also where a small burst is
+	// what refuses. If Never is set, Limit is the most that one call may ask for.
 	Limit, Used, Requested float64
 }
 
@@ -99,9 +101,9 @@ func (m *Meter) refuse(now time.Time, l Limits, n Need) *Refusal {
 			continue
 		}
 		r := Refusal{Cause: q.cause, Limit: q.rate.PerMinute, Requested: q.amount}
-		r.Used = math.Max(0, q.rate.capacity()-q.window.room(q.rate))
+		r.Used = math.Max(0, q.rate.PerMinute-q.window.room(q.rate))
 		if q.amount > q.rate.capacity()+tiny {
-			r.Never = true
+			r.Never, r.Limit = true, q.rate.capacity()
 			return &r
 		}
 		if r.After = q.window.wait(now, q.rate, q.amount); r.After > 0 {

@@ -2,12 +2,16 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/llm-queue/llmq/local/fakellm/quota"
 )
+
+// slack is what float errors may have added to or taken from a whole number.
+const slack = 1e-6
 
 func number(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }
 
@@ -27,11 +31,12 @@ func (openAIWire) throttle(a ask, r quota.Refusal) fault {
 	}
 	if r.Never {
 		f.message = fmt.Sprintf("Request too large for %s in organization org-fakellm on %s: Limit %s, Requested %s. "+
-			"The input or output tokens must be reduced in order to run successfully.", a.model, unit, number(r.Limit), number(r.Requested))
+			"The input or output tokens must be reduced in order to run successfully.", a.model, unit, number(math.Floor(r.Limit+slack)), number(r.Requested))
 		return f
 	}
+	// Rounded apart, so that what is used and asked for never seems to fit.
 	f.message = fmt.Sprintf("Rate limit reached for %s in organization org-fakellm on %s: Limit %s, Used %s, Requested %s. Please try again in %s.",
-		a.model, unit, number(r.Limit), number(r.Used), number(r.Requested), resetText(r.After))
+		a.model, unit, number(math.Floor(r.Limit+slack)), number(math.Ceil(r.Used-slack)), number(r.Requested), resetText(r.After))
 	return f
 }
 

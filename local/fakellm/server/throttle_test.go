@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,39 @@ func TestRule_OpenAIThrottleTellsAll(t *testing.T) {
 		}
 		big := post(t, s, "/v1/chat/completions", `{"model":"big","max_tokens":1001,"messages":[{"role":"user","content":"x"}]}`)
 		checkOpenAIError(t, big.Code, big.Body.Bytes(), 429, "tokens", "", "rate_limit_exceeded", "Request too large for big")
+	})
+}
+
+// Used and requested are above the limit in every refusal, or nobody understands it.
+func TestRule_OpenAIThrottleAddsUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for want, tc := range map[string]struct {
+			rpm, tpm quota.Rate
+			wait     time.Duration
+		}{
+			"Limit 3, Used 3, Requested 1. Please try again in 20s":   {rpm: quota.Rate{PerMinute: 3, Burst: 2}},
+			"Limit 3, Used 3, Requested 1. Please try again in 10s":   {rpm: quota.Rate{PerMinute: 3}, wait: 10 * time.Second},
+			"Limit 60, Used 60, Requested 1. Please try again in 1s":  {rpm: quota.Rate{PerMinute: 60, Window: quota.Bucket, Burst: 1}},
+			"Limit 40, Used 40, Requested 1. Please try again in 1.5": {tpm: quota.Rate{PerMinute: 40, Burst: 2}},
+		} {
+			s := newServer(t, nil)
+			setRules(t, s, onePhase(server.Phase{Limits: quota.Limits{Requests: tc.rpm, Tokens: tc.tpm}}))
+			_, refused := let(t, s, "m")
+			if tc.wait > 0 {
+				time.Sleep(tc.wait) // bubble time
+				refused = chat(t, s, "m")
+			}
+			if refused == nil || !strings.Contains(refused.Body.String(), want) {
+				t.Errorf("%s, want %q", refused.Body, want)
+			}
+		}
+		s := newServer(t, nil)
+		setRules(t, s, onePhase(server.Phase{Limits: quota.Limits{Tokens: quota.Rate{PerMinute: 60, Burst: 10}}}))
+		big := post(t, s, "/v1/chat/completions", `{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"x"}]}`)
+		if !strings.Contains(big.Body.String(), "Limit 10, Requested 20") {
+			t.Errorf("%s, want what one call may have", big.Body)
+		}
 	})
 }
 
