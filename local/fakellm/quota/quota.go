@@ -132,6 +132,9 @@ func (r Rate) Validate() error {
 	if r.Burst > 0 && (r.Window == Minute || r.Window == Sliding) {
 		faults = append(faults, fmt.Errorf("burst %v: a quota by %s has none", r.Burst, r.Window))
 	}
+	if r.PerMinute == 0 && r != (Rate{}) {
+		faults = append(faults, errors.New("limits nothing without a quota: want a quota of more than 0 a minute"))
+	}
 	return errors.Join(faults...)
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -33,8 +35,8 @@ func decodeStrict(data []byte, v any) error {
 		switch {
 		case errors.Is(err, json.ErrUnknownName):
 			message = errors.New("there is no such field")
-		case message == nil:
-			message = fmt.Errorf("a JSON %s does not belong here", semantic.JSONKind)
+		case message == nil || errors.Is(message, strconv.ErrSyntax): // the latter of a number with a fraction
+			message = unwanted(semantic)
 		}
 		return placed{pointerPlace(semantic.JSONPointer), message}
 	}
@@ -42,6 +44,51 @@ func decodeStrict(data []byte, v any) error {
 		return placed{pointerPlace(syntactic.JSONPointer), fmt.Errorf("at byte %d: %w", syntactic.ByteOffset, syntactic.Err)}
 	}
 	return err
+}
+
+// unwanted says what was found and what is wanted in its place.
+func unwanted(e *json.SemanticError) error {
+	found := map[jsontext.Kind]string{'{': "fields", '[': "a list", '0': "a number", '"': "a text", 't': "true", 'f': "false", 'n': "null"}[e.JSONKind]
+	if e.JSONValue != nil && len(e.JSONValue) <= 40 {
+		found = string(e.JSONValue)
+	}
+	wanted := "something else"
+	switch e.GoType {
+	case reflect.TypeFor[rateJSON](), reflect.TypeFor[rateMembers]():
+		unit := "calls"
+		if e.JSONPointer.LastToken() == "tpm" {
+			unit = "tokens"
+		}
+		wanted = "a number of " + unit + " per minute, or {quota: that number} with burst, window, skew_ms or count_refused"
+	case reflect.TypeFor[millis]():
+		wanted = "milliseconds as a number (3 s are 3000)"
+	case reflect.TypeFor[latencyJSON]():
+		wanted = "{mean_ms: milliseconds as a number} with other fields of a latency (3 s are {mean_ms: 3000})"
+	default:
+		if e.GoType != nil {
+			wanted = wantedKind(e.GoType.Kind(), wanted)
+		}
+	}
+	return fmt.Errorf("%s: want %s", found, wanted)
+}
+
+func wantedKind(k reflect.Kind, other string) string {
+	switch k {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "fields with names"
+	default:
+		return other
+	}
 }
 
 func pointerPlace(p jsontext.Pointer) string {
@@ -171,9 +218,11 @@ func (in *rateJSON) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == '0' { // any number
 		return json.UnmarshalDecode(d, &in.Quota)
 	}
-	type members rateJSON // without this method
-	return json.UnmarshalDecode(d, (*members)(in))
+	return json.UnmarshalDecode(d, (*rateMembers)(in))
 }
+
+// rateMembers is a rateJSON without its method.
+type rateMembers rateJSON
 
 func (in rateJSON) rate() quota.Rate {
 	return quota.Rate{PerMinute: in.Quota, Burst: in.Burst, Window: in.Window, Skew: in.SkewMs.duration(), CountRefused: in.CountRefused}
@@ -194,7 +243,7 @@ type spreadJSON struct {
 }
 
 type faultJSON struct {
-	Share float64   `json:"share"`
+	Share *float64  `json:"share"`
 	Reply replyJSON `json:",embed"`
 }
 
@@ -240,10 +289,13 @@ func (in phaseJSON) phase() (Phase, error) {
 	}
 	for i, f := range in.Faults {
 		r, err := f.Reply.reply()
+		if err == nil && f.Share == nil {
+			err = errors.New("want a share of the calls, 0 to 1")
+		}
 		if err != nil {
 			return Phase{}, at("faults/"+itoa(i), err)
 		}
-		out.Faults = append(out.Faults, Fault{Share: f.Share, Reply: r})
+		out.Faults = append(out.Faults, Fault{Share: *f.Share, Reply: r})
 	}
 	return out, nil
 }

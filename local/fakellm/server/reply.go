@@ -69,7 +69,8 @@ type Reply struct {
 	// Hang keeps the call until Release lets it go, its client leaves or the server closes. The
 	// rest of the Reply then applies.
 	Hang bool
-	// Reset drops the connection instead of answering, after Delay and Hang.
+	// Reset drops the connection instead of answering, after Delay. Hang and what makes an answer do
+	// not go with it; FailReset resets in the middle of an answer, also after Hang.
 	Reset bool
 	// Fail makes the answer go wrong in one more way; After, Pause and Size belong to it.
 	Fail  Failure
@@ -100,6 +101,12 @@ func (r Reply) validate() error {
 		check(t.Name != "" && jsontext.Value(t.Arguments).IsValid(), "tool_calls/"+itoa(i), "want a name, and arguments that are JSON")
 	}
 	faults = append(faults, r.validateContent())
+	if r.Reset {
+		check(!r.Hang, "reset", "with hang: want one of them (fail: reset resets after a hang)")
+		answers := r.Status != 0 || r.Code != "" || r.Message != "" || r.Header != nil || r.Fail != "" ||
+			r.Body != nil || r.Chunks != nil || r.Text != nil || r.ToolCalls != nil
+		check(!answers, "reset", "nothing is answered: want no status, headers, text, fail or another part of an answer with it")
+	}
 	return errors.Join(faults...)
 }
 
@@ -115,6 +122,12 @@ func (r Reply) validateContent() error {
 		return errors.New("code, body, chunks, and text or tool_calls: want one of them, for each makes the body")
 	}
 	return nil
+}
+
+// isNormal says whether it is the normal answer: what belongs to other fields alone changes nothing.
+func (r Reply) isNormal() bool {
+	return r.Status == 0 && r.Code == "" && r.Header == nil && r.Body == nil && r.Chunks == nil && r.Text == nil && r.ToolCalls == nil &&
+		r.Delay == 0 && !r.Hang && !r.Reset && r.Fail == ""
 }
 
 func (r Reply) clone() Reply { // the caller may change its own

@@ -137,6 +137,9 @@ func (p Phase) validate(mayBeEndless bool) error {
 			check("faults/"+itoa(i)+"/share", fmt.Errorf("%v: want 0 to 1", f.Share))
 		}
 		check("faults/"+itoa(i), f.Reply.validate())
+		if f.Reply.isNormal() {
+			check("faults/"+itoa(i), errors.New("nothing goes wrong: want a status, code, fail, reset, hang, delay_ms or another thing that a reply may have"))
+		}
 		sum += f.Share
 	}
 	if sum > 1+1e-9 {
