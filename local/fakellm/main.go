@@ -53,7 +53,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.address())
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: give another port with %s, or port 0 for any that is free", err, cfg.addressFlag())
+	} else if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if _, err := fmt.Fprintln(stdout, cfg.exports(listener.Addr())); err != nil {
@@ -123,7 +125,7 @@ const minKey = 16
 func parse(args []string, stderr io.Writer) (settings, error) {
 	var c settings
 	flags := flag.NewFlagSet("fakellm", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard) // errors are told once, by who called; help is told below
 	flags.StringVar(&c.addr, "addr", "127.0.0.1:0", "loopback `address` to serve; port 0 is any free one")
 	flags.StringVar(&c.listen, "listen", "", "`address` to serve that others can reach, as in a container; needs -key, -access-key and -admin-key")
 	flags.StringVar(&c.key, "key", "", "bearer `key` of both wires; random if empty (others on this machine can see a command line)")
@@ -138,15 +140,17 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags.TextVar(&c.level, "log", slog.LevelInfo, "log `level`; debug has a line for each call")
 	flags.Func("models", "comma-separated `ids` that exist; all of them if empty", list(&c.models))
 	flags.Func("hosts", "comma-separated further `names` that the Host header may have", list(&c.hosts))
-	flags.Usage = func() {
+	flags.Usage = func() {}
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(stderr, usage)
+		flags.SetOutput(stderr)
 		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
 		return settings{}, err
+	} else if err != nil {
+		return settings{}, fmt.Errorf("%w (%s)", err, seeHelp)
 	}
 	if flags.NArg() > 0 {
-		return settings{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return settings{}, fmt.Errorf("unexpected argument %q (%s)", flags.Arg(0), seeHelp)
 	}
 	if err := c.check(); err != nil {
 		return settings{}, err
@@ -158,6 +162,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	}
 	return c, nil
 }
+
+const seeHelp = "-h shows the flags, with examples"
 
 func list(to *[]string) func(string) error {
 	return func(value string) error {
@@ -226,6 +232,14 @@ func (c settings) address() string {
 		return c.listen
 	}
 	return c.addr
+}
+
+// addressFlag is the flag that the address came from.
+func (c settings) addressFlag() string {
+	if c.listen != "" {
+		return "-listen"
+	}
+	return "-addr"
 }
 
 func (c settings) options(logger *slog.Logger) server.Options {

@@ -209,6 +209,33 @@ func TestParse_HelpHasExamples(t *testing.T) {
 	}
 }
 
+func TestParse_BadFlagIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"-latency", "soon"}, {"-nope"}, {"more"}} {
+		var out bytes.Buffer
+		_, err := parse(args, &out)
+		if err == nil || out.Len() != 0 || !strings.Contains(err.Error(), args[0]) || !strings.Contains(err.Error(), "-h shows the flags") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v, and printed %q; want one line with a hint", args, err, out.String())
+		}
+	}
+}
+
+func TestRun_AddressInUseNamesTheNextStep(t *testing.T) {
+	t.Parallel()
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	const key = "0123456789abcdef"
+	for flag, args := range map[string][]string{"-addr": nil, "-listen": {"-key", key, "-access-key", key, "-admin-key", key}} {
+		err := run(t.Context(), append(args, flag, taken.Addr().String()), io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "address already in use: give another port with "+flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
 func TestReadme_ProgramsAreProgramsIndeed(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("README.md")
