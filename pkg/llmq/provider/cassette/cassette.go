@@ -120,6 +120,14 @@ func New(o Options) (*Tape, error) {
 	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, fmt.Errorf("cassette: %w", err)
 	}
+	if info, err := os.Stat(o.Dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("cassette: %s is no folder", o.Dir)
+	}
+	if records {
+		if err := sweep(o.Dir, time.Now()); err != nil {
+			return nil, err
+		}
+	}
 	t := &Tape{opts: o, records: records, plays: o.Mode != Record, tracks: map[Key]*track{}}
 	if err := t.load(); err != nil {
 		return nil, err

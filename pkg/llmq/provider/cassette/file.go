@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/url"
@@ -172,14 +173,7 @@ func list(dir string) ([]string, error) {
 // read reads a file. Errors name it, and the line.
 func read(dir, name string) (*recording, error) {
 	path := filepath.Join(dir, name)
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("cassette: %w", err)
-	}
-	if info.Size() > maxFileBytes {
-		return nil, fmt.Errorf("cassette: %s has %d bytes; at most %d are read", path, info.Size(), maxFileBytes)
-	}
-	data, err := os.ReadFile(path)
+	data, err := readRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("cassette: %w", err)
 	}
@@ -192,6 +186,38 @@ func read(dir, name string) (*recording, error) {
 	}
 	r.name = name
 	return r, nil
+}
+
+// readRegular reads a file that is one: a pipe would wait for ever, a device never end, and what a
+// link points to is not the folder's.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // nothing was written
+	opened, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(info, opened) {
+		return nil, fmt.Errorf("%s was replaced while it was read", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFileBytes)
+	}
+	return data, nil
 }
 
 // placeError is a fault with its line.
@@ -226,6 +252,11 @@ func decode(data []byte) (*recording, error) {
 	r.request.url = u
 	if r.request.method == "" || strings.ContainsAny(r.request.method, " \r\n") {
 		return nil, at("/request/method", "method is missing or malformed")
+	}
+	for p, h := range map[jsontext.Pointer]http.Header{"/request/header": f.Request.Header, "/response/header": f.Response.Header} {
+		if !sound(h) {
+			return nil, at(p, "a header's name or value is malformed")
+		}
 	}
 	bodies := 0
 	if f.Request.JSON != nil {
@@ -283,6 +314,21 @@ func (f responseForm) into(r *response, at func(p jsontext.Pointer, format strin
 		r.chunks = append(r.chunks, c)
 	}
 	return nil
+}
+
+// sound reports whether a header can be sent: no name or value that ends a line.
+func sound(h http.Header) bool {
+	for name, values := range h {
+		if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c) }) {
+			return false
+		}
+		for _, v := range values {
+			if strings.ContainsAny(v, "\r\n\x00") {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func millis(ms int64) (time.Duration, bool) {

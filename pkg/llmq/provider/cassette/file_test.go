@@ -194,7 +194,7 @@ func timesOut(text string) string {
 func TestRecord_FailureCostsOnlyTheRecording(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, answers("one"))
-	r.dir = filepath.Join(folder(t, map[string]string{"file": ""}), "file") // a folder can't be made there
+	r.dir = filepath.Join(folder(t, map[string]string{"file": ""}), "file", "sub") // a folder can't be made there
 	err := r.record(t, cassette.Options{}, func(c *http.Client) {
 		if got := mustSend(t, c, r.srv.URL, bodyA); got != "one" {
 			t.Errorf("got %q", got)

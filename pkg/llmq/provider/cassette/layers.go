@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -15,7 +16,6 @@ var steps = []func(b []byte) []byte{
 	func(b []byte) []byte { return unescapeURL(b, false) },
 	func(b []byte) []byte { return unescapeURL(b, true) },
 	joinStrings,
-	decodeBase64,
 	dropZeros,
 }
 
@@ -51,6 +51,28 @@ func decodeBase64(b []byte) []byte {
 		}
 		i = end
 	}
+	return out
+}
+
+// readable are the texts in b, a line each, of at least MinSecretBytes. What else base64 stands for
+// is pictures, sound and noise, and searching each three layers deep would take minutes.
+func readable(b []byte) []byte {
+	var out []byte
+	start := 0
+	keep := func(end int) {
+		if end-start >= MinSecretBytes {
+			out = append(append(out, b[start:end]...), '\n')
+		}
+	}
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n <= 1 || r < ' ' && r != 0 && (r < '\b' || r > '\r') {
+			keep(i)
+			start = i + n
+		}
+		i += n
+	}
+	keep(len(b))
 	return out
 }
 

@@ -122,6 +122,13 @@ func (s *search) look(b []byte, layers int) *SecretError {
 	if layers == 0 {
 		return nil
 	}
+	bytes64 := decodeBase64(b)
+	if what, _ := s.known(bytes64); what != "" {
+		return &SecretError{What: what + ", encoded"}
+	}
+	if found := s.look(readable(bytes64), layers-1); found != nil {
+		return found
+	}
 	for _, step := range steps {
 		if next := step(b); len(next) > 0 {
 			if found := s.look(next, layers-1); found != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // write is the one function that puts a recording on the disk, new or rewritten (SECURITY-DESIGN
@@ -96,9 +97,34 @@ func holdsFolded(u *url.URL, secrets []string) bool {
 	return slices.ContainsFunc(secrets, func(s string) bool { return len(s) >= MinSecretBytes && strings.Contains(text, strings.ToLower(s)) })
 }
 
+// tempPrefix begins the names of files that are being written.
+const tempPrefix = ".new-"
+
+// sweep removes what a process left that ended while it wrote: files of that name that nobody has
+// written to for an hour. Writing one takes seconds.
+func sweep(dir string, now time.Time) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil //nolint:nilerr // a folder that is not there has nothing in it, and whoever reads or writes it next says what is wrong
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) || !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || now.Sub(info.ModTime()) < time.Hour {
+			continue // another process may have removed it
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cassette: remove what was left: %w", err)
+		}
+	}
+	return nil
+}
+
 // writeTemp writes a file under a name that is not a recording's.
 func writeTemp(dir string, data []byte) (string, error) {
-	path := filepath.Join(dir, ".new-"+rand.Text())
+	path := filepath.Join(dir, tempPrefix+rand.Text())
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("write the recording: %w", err)

@@ -1,0 +1,46 @@
+package cassette
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// What a search costs is bounded by the size of what is searched, whatever that is. Counted in
+// bytes that it looks at, as time on a busy machine tells little.
+func TestScan_WorkIsLinear(t *testing.T) {
+	t.Parallel()
+	var words strings.Builder
+	for _, s := range shapes {
+		words.Write(bytes.Join(s.words, []byte(" ")))
+		words.WriteByte(' ')
+	}
+	for _, text := range []string{
+		"xsk-", "eyJ", "eyJ-", "eyJ.", "-eyJaaaaaaaa.ey", "sk-sk ", "bearer ", "bearer  \t  ", "-----begin ", "signature= ", "signature%3D-", `\\\\`, `\u005c`, "%25", "%5c", "+", `{"a":"`, `["`, "data: {\"a\":\"b\"}\n",
+		`"\n`, "QUJD", "aaaa", "{", "\x1e", "\x00", words.String(),
+	} {
+		used := func(size int) int {
+			b := []byte(strings.Repeat(text, 1+size/len(text)))[:size]
+			s := newSearch(len(b), []string{"0123456789-a-secret"})
+			before := s.budget
+			if found := s.look(b, maxLayers); found != nil && s.budget >= 0 {
+				t.Errorf("%q: %v", text, found)
+			}
+			return before - s.budget
+		}
+		small, large := used(32<<10), used(256<<10)
+		if large > 10*small {
+			t.Errorf("%q: 32 KB take %d, 256 KB take %d", text, small, large)
+		}
+	}
+}
+
+// A search that would take too long counts as a hit.
+func TestScan_TooMuchWorkIsAHit(t *testing.T) {
+	t.Parallel()
+	s := newSearch(0, nil)
+	s.budget = 10
+	if found := s.look([]byte("harmless text"), maxLayers); found == nil || !strings.Contains(found.Error(), "more layers") {
+		t.Errorf("found %v", found)
+	}
+}
