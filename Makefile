@@ -17,9 +17,10 @@ CDK_ENV := JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 CDK_DISABLE_CLI_TELE
 TESTFLAGS ?=
 # The end-to-end tests compile the functions; on a cold, slow machine that takes long.
 TIMEOUT := -timeout 20m
-# Packages whose tests are the vendors' own clients, minutes and gigabytes to compile
-# under the race detector; what they drive runs in other processes or other packages.
-CLIENT_TESTS := ./local/rig ./local/fakellm ./pkg/llmq/httpapi/sdkcompat
+# Tests without the race detector: those that are the vendors' own clients take minutes
+# and gigabytes to compile under it, and drive what runs in other processes or packages; the
+# limiter's simulator is one goroutine.
+NO_RACE := ./local/rig ./local/fakellm ./local/bench/limiter ./pkg/llmq/httpapi/sdkcompat
 
 .PHONY: help
 help: ## list the targets
@@ -35,8 +36,8 @@ run: ## start everything here, send one call through the queue, serve on 127.0.0
 test: ## every test that needs only Go, and the CDK module's where Node is installed
 	@echo "· Go tests"
 	@command -v valkey-server >/dev/null || echo "· valkey-server is not installed: tests that need a real Valkey are skipped, the rest runs on miniredis"
-	$(if $(findstring -race,$(TESTFLAGS)),,$(NO_CGO)) go test $(GO_FLAGS) $(TIMEOUT) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(CLIENT_TESTS))")
-	$(NO_CGO) go test $(GO_FLAGS) $(TIMEOUT) $(CLIENT_TESTS)
+	$(if $(findstring -race,$(TESTFLAGS)),,$(NO_CGO)) go test $(GO_FLAGS) $(TIMEOUT) $(TESTFLAGS) $$(go list ./... | grep -vxF "$$(go list $(NO_RACE))")
+	$(NO_CGO) go test $(GO_FLAGS) $(TIMEOUT) $(NO_RACE)
 	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
 
 .PHONY: test-emulators
@@ -82,9 +83,10 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 		echo "· $$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $${FUZZTIME:-10s} $$pkg; done; done
 
 .PHONY: bench
-bench: ## benchmarks, and what one call through the queue costs
+bench: ## benchmarks, what one call through the queue costs, and how the law of the learned limit does (10 minutes)
 	$(NO_CGO) go test $(GO_FLAGS) -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench
+	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/limiter -seeds 1
 
 $(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
 	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error

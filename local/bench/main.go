@@ -124,11 +124,10 @@ func measure(ctx context.Context, r *rig.Rig, calls int, errOut io.Writer) (Repo
 			return Report{}, err
 		}
 		walls, waits = append(walls, s.wall), append(waits, s.queueWait)
-		if done := i + 1; done%max(1, calls/20) == 0 {
-			fmt.Fprintf(errOut, "\r· %d of %d calls", done, calls)
+		if done := i + 1; done%max(1, calls/5) == 0 {
+			fmt.Fprintf(errOut, "· %d of %d calls\n", done, calls)
 		}
 	}
-	fmt.Fprintln(errOut)
 	after, err := counters(ctx, rdb)
 	if err != nil {
 		return Report{}, err

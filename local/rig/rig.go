@@ -12,7 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
-	"github.com/llm-queue/llmq/pkg/llmq/provider/cassette"
 )
 
 // Options say what to start. The zero value is the fake provider behind doors on any
@@ -51,6 +49,7 @@ type Rig struct {
 	Provider     string         // who serves, for people
 	FirstModel   string         // a model that a first call can name; "" where none is known
 	NoFirstModel string         // why none is known
+	Cassette     string         // what is recorded or played, for people; "" is nothing
 	// Links are what a test can cut, hang, slow and refuse, each in one line, by part:
 	// those of package cloud, and [PartProvider]. Empty unless Options.Linked.
 	Links map[string]*relay.Relay
@@ -96,15 +95,17 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 	}
 	cfg := config.Default(config.KindLocal)
 	cfg.Env = "local"
-	env, err := r.provide(ctx, cfg, o)
+	tape, err := findTape(o.Env)
 	if err != nil {
 		return err
 	}
-	settings, err := settings(o.Env)
+	r.Cassette = tape.note
+	env, err := r.provide(ctx, cfg, o, tape)
 	if err != nil {
 		return err
 	}
-	if err := cassette.CheckEnv(o.Env); err != nil {
+	settings, err := settings(o.Env, tape)
+	if err != nil {
 		return err
 	}
 	env = append(env, settings...)
@@ -118,8 +119,8 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 	if o.Functions == (cloud.Functions{}) {
 		step("building the functions (the first time takes a minute or two)")
 		var tags []string
-		if lookup(o.Env, cassette.EnvMode) != "" {
-			tags = append(tags, "llmq_cassette")
+		if tape.mode != "" {
+			tags = append(tags, cassetteTag)
 		}
 		if o.Functions, err = cloud.Build(ctx, r.dir, tags...); err != nil {
 			return err
@@ -141,7 +142,7 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 }
 
 // provide sets the provider and the models, and returns the secrets that they refer to.
-func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options) ([]string, error) {
+func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options, t tape) ([]string, error) {
 	p, m, given, err := config.FromOpenAIEnv(o.Env, []string{o.HTTP, o.HTTPS, o.Admin})
 	if err != nil {
 		return nil, err
@@ -149,7 +150,9 @@ func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options) ([]str
 	if given {
 		cfg.Providers, cfg.Models = []config.Provider{p}, []config.Model{m}
 		r.Provider = p.BaseURL + " (OPENAI_BASE_URL); any model name is passed on"
-		if r.FirstModel, err = firstModel(ctx, p.BaseURL, lookup(o.Env, "OPENAI_API_KEY")); err != nil {
+		if t.plays() {
+			r.NoFirstModel = "the endpoint is not asked while recordings are played"
+		} else if r.FirstModel, err = firstModel(ctx, p.BaseURL, lookup(o.Env, "OPENAI_API_KEY")); err != nil {
 			r.NoFirstModel = err.Error()
 		}
 		return []string{"OPENAI_API_KEY=" + lookup(o.Env, "OPENAI_API_KEY")}, nil
@@ -205,7 +208,7 @@ func randomHex() string {
 
 // settings are the LLMQ_* variables that are handed to the functions. What the rig sets
 // itself is refused rather than ignored; what is for other programs is left out.
-func settings(env []string) ([]string, error) {
+func settings(env []string, t tape) ([]string, error) {
 	var out []string
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")
@@ -215,12 +218,8 @@ func settings(env []string) ([]string, error) {
 		case name == "LLMQ_CONFIG" || name == "LLMQ_AWS_REGION" || strings.HasPrefix(name, "LLMQ_REDIS_") || strings.HasPrefix(name, "LLMQ_SQS_ENDPOINT") ||
 			strings.HasPrefix(name, "LLMQ_SQS_URL") || strings.HasPrefix(name, "LLMQ_S3_"):
 			return nil, fmt.Errorf("%s is set, but the local cloud makes that itself: unset it", name)
-		case name == "LLMQ_CASSETTE_DIR":
-			dir, err := filepath.Abs(value) // functions run in folders of their own
-			if err != nil {
-				return nil, fmt.Errorf("LLMQ_CASSETTE_DIR: %w", err)
-			}
-			out = append(out, name+"="+dir)
+		case name == cassetteDir && t.dir != "":
+			out = append(out, name+"="+t.dir)
 		default:
 			out = append(out, kv)
 		}

@@ -45,8 +45,8 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	}
 	began := time.Now()
 	step := func(what string) { fmt.Fprintln(errOut, "· "+what) }
-	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: io.Discard, Step: step}
-	level := slog.LevelError
+	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: warnings{errOut}, Step: step}
+	level := slog.LevelWarn
 	if *verbose {
 		o.Output, level = errOut, slog.LevelInfo
 	}
@@ -66,6 +66,9 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	}()
 	step("state store: " + r.Valkey.Kind())
 	step("provider: " + r.Provider)
+	if r.Cassette != "" {
+		step("cassette: " + r.Cassette)
+	}
 	if r.Fake != nil && lookup(env, "OPENAI_API_KEY") != "" {
 		step("OPENAI_API_KEY is set without OPENAI_BASE_URL, so no real provider is called")
 	}

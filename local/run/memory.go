@@ -45,7 +45,7 @@ func memory() (footprint, error) {
 }
 
 func (f footprint) String() string {
-	return fmt.Sprintf("%.0f MiB here, %.0f MiB in %d functions and servers", mib(f.own), mib(f.children), f.processes)
+	return fmt.Sprintf("%.0f MiB here, %.0f MiB in the other processes (%d)", mib(f.own), mib(f.children), f.processes)
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }

@@ -17,7 +17,7 @@ import (
 // firstCall sends one call through the queue and prints the reply with its meta.
 func firstCall(ctx context.Context, r *rig.Rig, out io.Writer) error {
 	if r.FirstModel == "" {
-		fmt.Fprintln(out, "no first call was sent, for no model to name in it is known: "+r.NoFirstModel)
+		fmt.Fprintln(out, "no first call was sent: "+r.NoFirstModel+"; any model name works in yours")
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
