@@ -51,9 +51,9 @@ type Options struct {
 	// api-version.
 	Query []string
 
-	// Secrets must not be in any file. Those that a request carries where credentials belong
-	// (Authorization and its like, a password or key in the URL) are known without being named
-	// here. At least 8 bytes each.
+	// Secrets must not be in any file. Those that a request carries where credentials may be (its
+	// headers but for a few that are no secrets, a password or key in the URL) are known without
+	// being named here. At least 8 bytes each.
 	Secrets []string
 
 	// Repeat makes the last answer to a request serve all further ones. Otherwise each answer is

@@ -3,6 +3,7 @@ package cassette
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -34,7 +35,7 @@ func decoded(body []byte, header http.Header) ([]byte, error) {
 	case len(codings) == 1 && (codings[0] == "gzip" || codings[0] == "x-gzip"):
 		plain, err := gunzip(body)
 		if err != nil {
-			return nil, errors.Join(errCoding, err)
+			return nil, fmt.Errorf("%w: %w", errCoding, err)
 		}
 		body = plain
 	default:

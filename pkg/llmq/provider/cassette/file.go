@@ -198,6 +198,9 @@ func readRegular(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
 	}
+	if info.Size() > maxFileBytes {
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are read", path, info.Size(), maxFileBytes)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -19,11 +19,11 @@ const readSize = 64 << 10
 // recorder passes a reply on and keeps it. The file is on the disk before the reader learns of the
 // reply's end.
 type recorder struct {
-	tape  *Tape
-	key   Key
-	ctx   context.Context // the request's: who cancels it is not the provider
-	head  bool
-	src   io.ReadCloser
+	tape *Tape
+	key  Key
+	ctx  context.Context // the request's: who cancels it is not the provider
+	head bool
+	src  io.ReadCloser
 
 	// Of Read alone.
 	buf   []byte // read from src and not yet passed on

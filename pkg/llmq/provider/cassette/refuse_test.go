@@ -66,7 +66,9 @@ func packed(t *testing.T, make func(io.Writer) io.WriteCloser, s string) string 
 // SEC31: nothing that can't be read is stored, whoever says what about its coding.
 func TestSecrets_WhatCantBeReadIsRefused(t *testing.T) {
 	t.Parallel()
-	gz := func(s string) string { return packed(t, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }, s) }
+	gz := func(s string) string {
+		return packed(t, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }, s)
+	}
 	zl := packed(t, func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }, token)
 	deflated := packed(t, func(w io.Writer) io.WriteCloser {
 		f, err := flate.NewWriter(w, flate.BestCompression)
@@ -176,8 +178,8 @@ func TestScan_EscapesAreWhatTheySay(t *testing.T) {
 
 func frame(payload string) string {
 	header := "\x0b:event-type\x07\x00\x05chunk"
-	b := binary.BigEndian.AppendUint32(nil, uint32(16+len(header)+len(payload))) //nolint:gosec // G115: a test's own short text
-	b = binary.BigEndian.AppendUint32(b, uint32(len(header)))                    //nolint:gosec // G115: so too
+	b := binary.BigEndian.AppendUint32(nil, uint32(16+len(header)+len(payload)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(header)))
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 	b = append(append(b, header...), payload...)
 	return string(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
@@ -186,7 +188,9 @@ func frame(payload string) string {
 // A model that repeats a secret does so in deltas, and no line holds it whole.
 func TestSecrets_OverDeltasAreFound(t *testing.T) {
 	t.Parallel()
-	b64 := func(s string) string { return `{"bytes":"` + base64.StdEncoding.EncodeToString([]byte(s)) + `","p":"abcd"}` }
+	b64 := func(s string) string {
+		return `{"bytes":"` + base64.StdEncoding.EncodeToString([]byte(s)) + `","p":"abcd"}`
+	}
 	for _, secret := range []string{token, "sk-abcdefghijklmnopqrstuvwx"} {
 		var parts []string
 		for s := secret; s != ""; s = s[min(len(s), 3):] {
@@ -286,7 +290,7 @@ func TestSecrets_CredentialsAreTakenApart(t *testing.T) {
 		})
 	}
 	for name, edit := range map[string]func(*http.Request){
-		"agent": header("User-Agent", token), "idempotency": header("Idempotency-Key", token), "type": header("Content-Language", token), "id": header("X-Client-Request-Id", token),
+		"agent": header("User-Agent", token), "idempotency": header("Idempotency-Key", token), "type": header("Content-Language", token), "id": header("X-Client-Request-Id", token), "what Bedrock asks": header("X-Amzn-Bedrock-Accept", token),
 		"signed headers": header("Authorization", "AWS4-HMAC-SHA256 Credential=x/y, SignedHeaders=a;"+token+", Signature=0"),
 	} {
 		t.Run("no credential: "+name, func(t *testing.T) {

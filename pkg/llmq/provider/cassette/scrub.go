@@ -81,7 +81,8 @@ var credential = regexp.MustCompile(`(?i)auth|key|token|secret|cookie|passw|pwd|
 // harmless are the headers of a request whose values are no secrets: what is said to everybody, and
 // ids, which replies repeat and which are blanked. All others count as secrets, also those that
 // vendors will think of.
-var harmless = regexp.MustCompile(`(?i)^(?:accept|content|user-agent|x-stainless|amz-sdk|if)(?:-|$)|^(?:idempotency-key|cache-control|connection|host|` +
+var harmless = regexp.MustCompile(`(?i)^(?:accept|content|user-agent|x-stainless|amz-sdk|x-amzn-bedrock|if)(?:-|$)|` +
+	`^(?:idempotency-key|cache-control|pragma|connection|te|expect|host|origin|referer|http-referer|x-title|` +
 	`anthropic-version|anthropic-beta|openai-beta|openai-organization|openai-project|x-amz-date|x-amz-target|x-amz-content-sha256)$|request-id$`)
 
 // secretsOf are the secrets that a request carries where credentials belong.
