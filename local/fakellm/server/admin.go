@@ -87,11 +87,11 @@ func (s *Server) readAdmin(w http.ResponseWriter, r *http.Request, v any, mayBeE
 	body, err := s.readBody(w, r, maxAdminBytes)
 	switch {
 	case err != nil:
-		return document{}, fmt.Errorf("read the body: %w", err)
+		return nil, fmt.Errorf("read the body: %w", err)
 	case len(body) == 0 && mayBeEmpty:
-		return document{}, nil
+		return nil, nil
 	case len(body) == 0:
-		return document{}, errors.New("read the body: it is empty")
+		return nil, errors.New("read the body: it is empty")
 	}
 	return decodeDocument(body, v)
 }

@@ -62,6 +62,8 @@ func TestAdmin_Refuses(t *testing.T) {
 		{"PUT", "/latency", `{"meanms":1}`, 400, "meanms"},
 		{"PUT", "/latency", `{} {}`, 400, "document"},
 		{"PUT", "/latency", "mean_ms: 5\nspeed: -1", 400, "line 2:1: speed: -1"},
+		{"PUT", "/latency", "{\"mean_ms\":5,\n\"speed\":-1}", 400, "line 2:1: speed: -1"},
+		{"PUT", "/latency", "{\"mean_ms\":5,\n\t\"speed\":-1}", 400, "speed: -1"},
 		{"PUT", "/latency", "mean_ms: 5\nspead: 1", 400, "line 2:1: spead: there is no such field"},
 		{"PUT", "/rules", "rules:\n  - phases: []", 400, "line 2:5: rules[0].phases: want 1"},
 		{"POST", "/programs", `{"model":"m"}`, 400, "replies"},

@@ -33,37 +33,42 @@ func ParseProgram(data []byte) (Program, error) {
 	return p, nil
 }
 
-// document is where the parts of a text are, to give errors their lines and columns.
-type document struct{ root *yaml.Node } // nil where nothing is known
+// document is a text, to give errors their lines and columns in it.
+type document []byte
 
-// locate puts the lines and columns in front of the errors that are placed in the document.
+// locate puts the lines and columns in front of the errors that are placed in the document. JSON that
+// is no YAML has none.
 func (d document) locate(err error) error {
-	if d.root == nil || err == nil {
+	if err == nil {
+		return nil
+	}
+	root, unreadable := parseYAML(d)
+	if unreadable != nil {
 		return err
 	}
-	return locate(d.root, err)
+	return locate(root, err)
 }
 
 // decodeDocument reads YAML or JSON into v, strictly.
 func decodeDocument(data []byte, v any) (document, error) {
-	root, err := parseYAML(data)
-	doc := document{root}
-	if jsontext.Value(data).IsValid() { // as it is, for YAML does not know all of JSON's escapes
+	doc := document(data)
+	if jsontext.Value(data).IsValid() { // as it is: faster, and YAML does not know all of JSON's escapes
 		return doc, doc.locate(decodeStrict(data, v))
 	}
+	root, err := parseYAML(data)
 	if err != nil {
-		return document{}, fmt.Errorf("read YAML or JSON: %w", err)
+		return nil, fmt.Errorf("read YAML or JSON: %w", err)
 	}
 	var tree any
 	if err := root.Decode(&tree); err != nil {
-		return doc, fmt.Errorf("read YAML or JSON: %w", err)
+		return nil, fmt.Errorf("read YAML or JSON: %w", err)
 	}
 	if err := plain(tree); err != nil {
-		return doc, doc.locate(err)
+		return nil, doc.locate(err)
 	}
 	encoded, err := json.Marshal(tree)
 	if err != nil {
-		return doc, fmt.Errorf("read YAML or JSON: %w", err)
+		return nil, fmt.Errorf("read YAML or JSON: %w", err)
 	}
 	return doc, doc.locate(decodeStrict(encoded, v))
 }
