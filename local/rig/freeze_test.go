@@ -147,3 +147,18 @@ func TestFaults_SlowLinksAndLostProcessesFailNoCall(t *testing.T) {
 		l.ask(t, strings.Repeat(f.name+" ", 100))
 	}
 }
+
+// Connections that fall silent for ever, as behind a NAT that has forgotten them, are
+// given up for fresh ones within the call.
+func TestFaults_StrandedConnectionsFailNoCall(t *testing.T) {
+	t.Parallel()
+	l := startLinked(t)
+	for _, part := range []string{cloud.PartS3, cloud.PartSQS} {
+		l.ask(t, strings.Repeat("warm ", 400))
+		if c := l.Links[part].Counts(); c.Open == 0 {
+			t.Errorf("no connection to %s is there to be stranded", part)
+		}
+		l.Links[part].Strand()
+		l.ask(t, strings.Repeat(part+" ", 400))
+	}
+}
