@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"hash/maphash"
 	"strings"
 	"unicode/utf8"
 
@@ -125,7 +126,7 @@ func joinStrings(b []byte) []byte {
 	if p := payloads(b); p != nil {
 		b = p
 	}
-	j := joiner{groups: map[string]int{}}
+	j := joiner{seed: maphash.MakeSeed(), groups: map[uint64]int{}}
 	j.read(dataLines(b))
 	return j.out()
 }
@@ -167,7 +168,8 @@ func dataLines(b []byte) []byte {
 // joiner collects strings.
 type joiner struct {
 	all    []byte
-	groups map[string]int // in texts
+	seed   maphash.Seed
+	groups map[uint64]int // in texts
 	texts  []group
 
 	event []piece // strings of the document that is being read
@@ -179,7 +181,10 @@ type (
 		text   []byte
 		pieces int
 	}
-	piece struct{ path, text string }
+	piece struct {
+		path uint64 // a hash, as a path may be longer than a megabyte
+		text string
+	}
 )
 
 // read takes the JSON in b, and goes on at the next line behind what is none.
@@ -203,30 +208,35 @@ func (j *joiner) read(b []byte) {
 func (j *joiner) document(b []byte) int {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	defer j.flush()
-	var names []string // of the member at each depth
+	type member struct {
+		index bool   // it is called one
+		path  uint64 // of it, with all that it is in
+	}
+	members := []member{{}} // at each depth
 	for {
 		tok, err := dec.ReadToken()
 		if err != nil {
 			return int(min(dec.InputOffset(), int64(len(b))))
 		}
 		depth := dec.StackDepth()
-		for len(names) <= depth {
-			names = append(names, "")
+		for len(members) <= depth {
+			members = append(members, member{})
 		}
 		parent, n := dec.StackIndex(depth)
 		switch tok.Kind() {
 		case jsontext.KindString:
 			if parent == jsontext.KindBeginObject && n%2 == 1 {
-				names[depth] = tok.String()
+				name := tok.String()
+				members[depth] = member{strings.HasSuffix(strings.ToLower(name), "index"), j.below(members[depth-1].path, name)}
 				continue
 			}
-			j.event = append(j.event, piece{strings.Join(names[:depth+1], "\x00"), tok.String()})
+			j.event = append(j.event, piece{members[depth].path, tok.String()})
 		case jsontext.KindNumber:
-			if strings.HasSuffix(strings.ToLower(names[depth]), "index") && len(j.index) < 64 {
-				j.index += "\x00" + tok.String()
+			if members[depth].index && len(j.index) < 64 {
+				j.index += " " + tok.String()
 			}
 		case jsontext.KindBeginObject, jsontext.KindBeginArray:
-			names[depth] = ""
+			members[depth] = member{path: j.below(members[depth-1].path, "")}
 		default:
 		}
 		if depth == 0 {
@@ -241,13 +251,18 @@ func (j *joiner) flush() {
 		j.all = append(j.all, p.text...)
 		j.add(p.path, p.text)
 		if j.index != "" {
-			j.add(p.path+"\x00\x00"+j.index, p.text)
+			j.add(j.below(p.path, j.index), p.text)
 		}
 	}
 	j.event, j.index = j.event[:0], ""
 }
 
-func (j *joiner) add(key, text string) {
+// below is the path of a member of what has the given one.
+func (j *joiner) below(path uint64, name string) uint64 {
+	return maphash.Comparable(j.seed, piece{path, name})
+}
+
+func (j *joiner) add(key uint64, text string) {
 	at, ok := j.groups[key]
 	if !ok {
 		at = len(j.texts)

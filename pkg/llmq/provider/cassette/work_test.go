@@ -2,6 +2,7 @@ package cassette
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -32,6 +33,23 @@ func TestScan_WorkIsLinear(t *testing.T) {
 		if large > 10*small {
 			t.Errorf("%q: 32 KB take %d, 256 KB take %d", text, small, large)
 		}
+	}
+}
+
+// A path costs nothing for each string in it, however deep. Not parallel, since what is allocated
+// is counted.
+func TestScan_DeepJSONIsCheap(t *testing.T) { //nolint:paralleltest // see above
+	const depth = 9000
+	b := []byte(strings.Repeat("[", depth) + strings.Repeat(`"ab",`, 50_000) + `"ab"` + strings.Repeat("]", depth))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	out := joinStrings(b)
+	runtime.ReadMemStats(&after)
+	if len(out) != 100_002+1+100_002 {
+		t.Errorf("%d bytes", len(out))
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > uint64(100*len(b)) {
+		t.Errorf("%d bytes are allocated for %d", used, len(b))
 	}
 }
 
