@@ -50,6 +50,9 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 		return Verdict{Action: Release, After: take.Wait, Reason: reasonBusy}, true
 	case claims.Expired:
 		r.abandonSlot(ctx)
+		if r.chain != nil {
+			r.resume() // the end tells what was tried
+		}
 		return r.expire(ctx), true
 	case claims.Mismatch:
 		// The result under this id is the other request's, so nothing is stored.

@@ -68,7 +68,7 @@ func (r *run) run(ctx context.Context) Verdict {
 		return Verdict{Action: Release, Reason: reasonOutOfTime} // unclaimed: a fresh process may have the time
 	}
 	if !time.Now().Before(r.Request.Deadline) {
-		return r.expire(ctx)
+		return r.overdue(ctx)
 	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
@@ -90,6 +90,18 @@ func (r *run) run(ctx context.Context) Verdict {
 	keeper.stop()
 	watch.Leave() //nolint:contextcheck // as above
 	return r.conclude(ctx, work, end)
+}
+
+// overdue ends a request whose deadline has passed by this process's clock. The claim is
+// asked for first: it knows the attempts that were made, and the store's clock decides.
+func (r *run) overdue(ctx context.Context) Verdict {
+	if out, over := r.begin(ctx, false); over {
+		return out
+	}
+	if r.claim.Cancelled {
+		return r.finish(ctx, llmq.Result{Err: cancelled()}, capacity.Abandoned)
+	}
+	return r.conclude(ctx, ctx, r.late())
 }
 
 // walk takes the request from try to try and from step to step, to its end or until it
