@@ -15,8 +15,8 @@ var (
 )
 
 // decoded is a request's or a reply's body without its Content-Encoding, as it is searched and
-// stored. Whatever is not in the clear then is refused: any coding but one gzip, gzip that is cut
-// off or followed by something else, and what begins as compressed data do.
+// stored. Any coding but one gzip is refused, and so is gzip that is cut off or followed by something
+// else. What is compressed without saying so is refused by [unfit].
 func decoded(body []byte, header http.Header) ([]byte, error) {
 	var codings []string
 	for name, values := range header {
@@ -40,9 +40,6 @@ func decoded(body []byte, header http.Header) ([]byte, error) {
 		body = plain
 	default:
 		return nil, errCoding
-	}
-	if compressed(body) {
-		return nil, errUndeclared
 	}
 	return body, nil
 }

@@ -122,7 +122,7 @@ func TestErrors_ShowNoSecret(t *testing.T) {
 			var logs bytes.Buffer
 			dir := filepath.Join(t.TempDir(), "c")
 			secrets := []string{key, "half/0123456789"}
-			body := `{"` + key + `":1}`
+			body := `{"a":1,"` + key + `":1}`
 			tape, err := cassette.New(cassette.Options{Dir: dir, Mode: cassette.Record, Env: recordEnv(), Secrets: secrets, Logger: textLogger(&logs)})
 			if err != nil {
 				t.Fatal(err)

@@ -166,6 +166,26 @@ func TestScan_UndoesThreeLayers(t *testing.T) {
 	}
 }
 
+// Base64 is found behind other characters of its alphabet, as in a path.
+func TestScan_FindsBase64BehindAnything(t *testing.T) {
+	t.Parallel()
+	for n := range 9 {
+		text := "/path/so"[:n] + base64.StdEncoding.EncodeToString([]byte(token)) + "/more"
+		if cassette.Scan([]byte(text), token) == nil {
+			t.Errorf("not found in %s", text)
+		}
+	}
+}
+
+// Hosts are stored in small letters, and so may their caller have written them.
+func TestSecrets_InAURLCapitalsDontCount(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{token, strings.ToLower(token), strings.ToUpper(token)} {
+		r, err := exchange(t, []string{token}, "{}", "{}", nil, func(req *http.Request) { req.URL.Host = host + ".example" })
+		wantRefused(t, r, err, token, host)
+	}
+}
+
 // Each escape of JSON is its own character.
 func TestScan_EscapesAreWhatTheySay(t *testing.T) {
 	t.Parallel()
@@ -224,6 +244,9 @@ func TestSecrets_OverDeltasAreFound(t *testing.T) {
 		for name, body := range map[string]string{"frames": converse, "frames of base64": invoke, "frames that break off": converse[:len(converse)-3]} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
+				if cassette.Scan([]byte(body), token) == nil {
+					t.Error("it is not found in the bytes themselves")
+				}
 				r, err := exchange(t, []string{token}, "{}", body, http.Header{"Content-Type": {"application/vnd.amazon.eventstream"}})
 				wantRefused(t, r, err, secret)
 			})
