@@ -158,7 +158,7 @@ func (r *Rig) provide(ctx context.Context, cfg *config.Config, o Options, t tape
 		return []string{"OPENAI_API_KEY=" + lookup(o.Env, "OPENAI_API_KEY")}, nil
 	}
 	key := "fake_" + randomHex()
-	url, err := r.startFake(o, key)
+	url, err := r.startFake(o, key) //nolint:contextcheck // links live until Close
 	if err != nil {
 		return nil, fmt.Errorf("fake provider: %w", err)
 	}
