@@ -94,6 +94,33 @@ func TestHandler_ReadsARecord(t *testing.T) {
 	}
 }
 
+// H31: types may carry labels, numbers may have 38 digits, and attributes that nobody knows
+// are no fault; what routes and identifies a message is in its body.
+func TestHandler_OddAttributesAreNoFault(t *testing.T) {
+	t.Parallel()
+	const odd = `{"messageId":"m1","receiptHandle":"h-m1","body":"{}","eventSourceARN":"arn:aws:sqs:eu-west-1:111122223333:llm-chat-a-rt","messageAttributes":{` +
+		`"lane":{"dataType":"String.label","stringValue":"bg"},"tries":{"dataType":"Number.int","stringValue":"2"},` +
+		`"blob":{"dataType":"Binary.gz","binaryValue":"H4sIAAAAAAAA/wMAAAAAAAAAAAA="},` +
+		`"big":{"dataType":"Number","stringValue":"12345678901234567890123456789012345678"},"odd":{"dataType":"String","stringValue":"Tür – 日本"}}}`
+	var ev events.SQSEvent
+	if err := json.Unmarshal([]byte(`{"Records":[`+odd+`]}`), &ev); err != nil {
+		t.Fatal(err)
+	}
+	var got []queue.Message
+	resp, err := newHandler(handlerFunc(func(_ context.Context, msgs []queue.Message) []worker.Outcome {
+		got = msgs
+		return []worker.Outcome{{MessageID: "m1", Action: worker.Ack}}
+	}), slog.New(slog.DiscardHandler))(t.Context(), ev)
+	if err != nil || len(resp.BatchItemFailures) != 0 || len(got) != 1 {
+		t.Fatalf("reply %+v, %v; messages %+v", resp, err, got)
+	}
+	for name, want := range map[string]string{"lane": "bg", "tries": "2", "big": "12345678901234567890123456789012345678", "odd": "Tür – 日本"} {
+		if got[0].Attributes[name] != want {
+			t.Errorf("attribute %s = %q, want %q", name, got[0].Attributes[name], want)
+		}
+	}
+}
+
 func TestHandler_RecordWithoutAttributesIsJustSent(t *testing.T) {
 	t.Parallel()
 	r := record("m1")
