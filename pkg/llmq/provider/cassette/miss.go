@@ -24,11 +24,11 @@ func (e *MissError) Error() string {
 	s := fmt.Sprintf("cassette: no recording answers %s %s", e.Method, e.URL)
 	switch {
 	case e.Played > 0:
-		return fmt.Sprintf("%s a further time: all %d are played, the last was %s", s, e.Played, e.Nearest)
+		return fmt.Sprintf("%s a further time: all %d are played, the last was %s; Options.Repeat plays it again", s, e.Played, e.Nearest)
 	case e.Nearest == "":
-		return s + ": the folder has no recordings"
+		return s + ": the folder has no recordings; LLMQ_CASSETTE=record makes them"
 	}
-	return fmt.Sprintf("%s: the nearest, %s, differs in its %s", s, e.Nearest, e.Differs)
+	return fmt.Sprintf("%s: the nearest, %s, differs in its %s; LLMQ_CASSETTE=record adds one", s, e.Nearest, e.Differs)
 }
 
 // miss is the error for a request that nothing answers. CallFatal, since no other target and no
