@@ -83,7 +83,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 		echo "· $$pkg $$target"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $${FUZZTIME:-10s} $$pkg; done; done
 
 .PHONY: bench
-bench: ## benchmarks, what one call through the queue costs, and how the law of the learned limit does (10 minutes)
+bench: ## benchmarks, what one call through the queue costs, and how the law of the learned limit does
 	$(NO_CGO) go test $(GO_FLAGS) -run '^$$' -bench . -benchmem ./pkg/llmq/... ./local/cloud/...
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/limiter -seeds 1

@@ -7,11 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
-
-// stopBuildWithin bounds how long a build that is called off may clear up.
-const stopBuildWithin = 5 * time.Second
 
 // Build compiles the functions for this machine into a folder, with the flags that a
 // deployment uses. It needs the go command and the module's source. tags are added to a
@@ -25,8 +21,6 @@ func Build(ctx context.Context, dir string, tags ...string) (Functions, error) {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", strings.Join(append([]string{"lambda.norpc"}, tags...), ","), "-ldflags", "-s -w", // fixed arguments
 			"-o", filepath.Join(dir, name, "bootstrap"), "github.com/llm-queue/llmq/functions/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		// Asked to stop, the go command ends what it has started and clears up; killed, it can't.
-		cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, stopBuildWithin
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return Functions{}, fmt.Errorf("build functions/%s: %w\n%s", name, err, strings.TrimSpace(string(out)))
 		}
