@@ -60,7 +60,10 @@ type Target struct {
 	Provider       string // name of a configured provider
 	ModelID        string // the provider's own name of the model; "" passes the caller's on
 	Wires          []Wire // what its provider speaks for it; never empty
-	MaxConcurrency int    // calls in flight over all workers; positive
+	MaxConcurrency int    // calls in flight over all workers, whatever is learned; 0 is no cap
+	Limits         Limits
+	Shared         SharedLimits // of its provider, the same in each of the provider's targets
+	Tokens         TokenRule
 }
 
 // Speaks reports whether t can be called on w.

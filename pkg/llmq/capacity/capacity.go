@@ -1,13 +1,12 @@
 // Package capacity answers one question: may this call start now? It is asked of one
-// place for all workers, by a script that decides everything at once. In this
-// release it holds a fixed cap per target.
+// place for all workers, by a script that decides everything at once: the learned limit,
+// caps of target, lane and provider, budgets of calls and tokens per minute, the breaker,
+// and the rt calls that wait. All of it is taken, or nothing is.
 package capacity
 
 import (
 	_ "embed"
-	"maps"
-	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -19,123 +18,82 @@ const (
 	// Lease is how long a slot holds without renewal: a killed worker's slots are back
 	// within it.
 	Lease = 60 * time.Second
-	// RetryFull is when to ask again for a slot of a full target.
-	RetryFull = 100 * time.Millisecond
-)
-
-// Ending is how a call that held a slot ended. Only OK and Throttled say anything
-// about the target's capacity.
-type Ending string
-
-// The endings.
-const (
-	OK        Ending = "ok"        // the provider answered
-	Throttled Ending = "throttled" // the provider refused it for load
-	Failed    Ending = "failed"    // anything else went wrong
-	Abandoned Ending = "abandoned" // no attempt was made, or we cut it off ourselves
+	// Quarantine is how long nothing is admitted after the store was wiped, while live
+	// workers renew what they hold. They renew every 10 s (FEATURES C12).
+	Quarantine = 15 * time.Second
 )
 
 var (
+	//go:embed lua/rates.lua
+	ratesText string
+	//go:embed lua/breaker.lua
+	breakerText string
 	//go:embed lua/admit.lua
 	admitText string
-	//go:embed lua/renew.lua
-	renewText string
 	//go:embed lua/settle.lua
 	settleText string
+	//go:embed lua/renew.lua
+	renewText string
+	//go:embed lua/peek.lua
+	peekText string
 )
+
+// whole puts the chunks that a script is built from at the lines that ask for them.
+func whole(text string) string {
+	return luascript.Include(text, map[string]string{"law.lua": lawText, "rates.lua": ratesText, "breaker.lua": breakerText})
+}
 
 // Gate decides admissions. It holds no connection and no mutable state, so it is safe
 // for concurrent use.
 type Gate struct {
-	keys                 keys.Space
-	admit, renew, settle luascript.Script
+	keys                       keys.Space
+	law                        LawConfig
+	lease                      time.Duration
+	admit, settle, renew, peek luascript.Script
 }
 
-// New is the gate of one environment.
+// New is the gate of one environment, with the law and the lease as they are by default.
 func New(space keys.Space) *Gate {
 	return &Gate{
 		keys:   space,
-		admit:  luascript.New("admit", admitText),
-		renew:  luascript.New("renew", renewText),
-		settle: luascript.New("settle", settleText),
+		law:    DefaultLaw(),
+		lease:  Lease,
+		admit:  luascript.New("admit", whole(admitText)),
+		settle: luascript.New("settle", whole(settleText)),
+		renew:  luascript.New("renew", whole(renewText)),
+		peek:   luascript.New("peek", whole(peekText)),
 	}
 }
 
-// Slot is the right to have one call in flight at a target. It lapses after [Lease]
+// Tuned is the same gate with another law and lease. What a target sets itself wins over
+// the law's.
+func (g *Gate) Tuned(law LawConfig, lease time.Duration) *Gate {
+	tuned := *g
+	tuned.law, tuned.lease = law, lease
+	return &tuned
+}
+
+// Preset marks a store that is known to be new, so that nothing has to wait for the
+// [Quarantine]. On a store that is in use it does nothing.
+func (g *Gate) Preset(b *luascript.Batch) luascript.Pending[struct{}] {
+	call := b.Command("SET", g.keys.Epoch(), "1", "NX")
+	return func() (struct{}, error) {
+		_, _, err := call.Text()
+		return struct{}{}, err
+	}
+}
+
+// Slot is the right to have one call in flight at a target. It lapses after the lease
 // unless renewed; every path out of a call settles it or lets it lapse.
 type Slot struct {
-	target keys.Target
-	callID string
+	ask   Ask
+	stamp int64 // the law's time of the admission
+	at    int64 // the server's
 }
 
-// Admission is the gate's answer.
-type Admission struct {
-	Granted bool
-	Slot    Slot          // valid when Granted
-	InUse   int           // slots held now, this one included
-	Retry   time.Duration // when to ask again; 0 when Granted
+// names are the keys of an ask.
+func (g *Gate) names(t llmq.Target) (keys.Target, keys.Provider) {
+	return g.keys.Target(t), g.keys.Provider(t.Provider)
 }
 
-// Admit asks for a slot of t. callID is unique to this admission; a repeat with it,
-// after a lost answer, gives the same slot.
-func (g *Gate) Admit(b *luascript.Batch, t llmq.Target, callID string) luascript.Pending[Admission] {
-	k := g.keys.Target(t)
-	call := b.Script(&g.admit, []string{k.Slots}, "", callID, Lease.Milliseconds(), t.MaxConcurrency)
-	return func() (Admission, error) {
-		v, err := call.Ints(2)
-		if err != nil {
-			return Admission{}, err
-		}
-		if v[0] != 1 {
-			return Admission{InUse: int(v[1]), Retry: RetryFull}, nil
-		}
-		return Admission{Granted: true, Slot: Slot{target: k, callID: callID}, InUse: int(v[1])}, nil
-	}
-}
-
-// Renew keeps a slot for another [Lease]. The caller stops renewing before it settles.
-func (g *Gate) Renew(b *luascript.Batch, s Slot) luascript.Pending[struct{}] {
-	call := b.Script(&g.renew, []string{s.target.Slots}, "", Lease.Milliseconds(), s.callID)
-	return func() (struct{}, error) {
-		_, err := call.Ints(1)
-		return struct{}{}, err
-	}
-}
-
-// Settle returns a slot. It is idempotent.
-func (g *Gate) Settle(b *luascript.Batch, s Slot, e Ending) luascript.Pending[struct{}] {
-	call := b.Script(&g.settle, []string{s.target.Slots, s.target.Tally}, s.callID, string(e))
-	return func() (struct{}, error) {
-		_, err := call.Ints(1)
-		return struct{}{}, err
-	}
-}
-
-// State is what the gate knows of a target.
-type State struct {
-	InUse int            // slots held; one that lapsed counts until the next admission
-	Ended map[Ending]int // calls by their ending, since the store was new
-}
-
-// Peek reads a target's state and changes nothing.
-func (g *Gate) Peek(b *luascript.Batch, t llmq.Target) luascript.Pending[State] {
-	k := g.keys.Target(t)
-	inUse, tally := b.Command("ZCARD", k.Slots), b.Command("HGETALL", k.Tally)
-	return func() (State, error) {
-		n, err := inUse.Int()
-		if err != nil {
-			return State{}, err
-		}
-		m, err := tally.Map()
-		if err != nil {
-			return State{}, err
-		}
-		st := State{InUse: int(n), Ended: map[Ending]int{}}
-		for _, k := range slices.Sorted(maps.Keys(m)) {
-			if n, err := strconv.Atoi(m[k]); err == nil {
-				st.Ended[Ending(k)] = n
-			}
-		}
-		return st, nil
-	}
-}
+func joined(words []string) string { return strings.Join(words, " ") }

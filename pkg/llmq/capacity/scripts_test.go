@@ -3,6 +3,7 @@ package capacity
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
@@ -13,16 +14,29 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
 
+// bench is one target, two slots to begin with and a cap of two, whose store was preset.
 func bench() luatest.Bench {
-	space := luatest.Space()
-	g, k := New(space), space.Target(llmq.Target{Model: "m", Name: "t"})
+	t := llmq.Target{Model: "m", Name: "t", Provider: "p", MaxConcurrency: 2}
+	g := New(luatest.Space())
+	k, p := g.names(t)
+	of := func(rates llmq.Rates) string { return budgetOf(rates).text() }
 	return luatest.Bench{
 		Scripts: map[string]luatest.Runnable{
-			"admit":  {Script: g.admit, Keys: []string{"slots"}, Timed: true},
-			"renew":  {Script: g.renew, Keys: []string{"slots"}, Timed: true},
-			"settle": {Script: g.settle, Keys: []string{"slots", "tally"}},
+			"admit":  {Script: g.admit, Keys: []string{"epoch", "state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
+			"settle": {Script: g.settle, Keys: []string{"state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
+			"renew":  {Script: g.renew, Keys: []string{"epoch", "rt", "bg", "bulk", "pslots"}, Timed: true},
+			"peek":   {Script: g.peek, Keys: []string{"epoch", "state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
 		},
-		Keys: map[string]string{"slots": k.Slots, "tally": k.Tally},
+		Keys: map[string]string{
+			"epoch": g.keys.Epoch(), "state": k.State, "rt": k.RT, "bg": k.BG, "bulk": k.Bulk, "waiting": k.Waiting, "pslots": p.Slots, "pstate": p.State,
+		},
+		Args: map[string]string{
+			"law": g.lawText(t), "none": "", "caps": "2 0 0", "lane": "2 1 0", "shared": "2 0 1",
+			"rpm10": of(llmq.Rates{RPM: 10}), "rpm10x2": of(llmq.Rates{RPM: 10, Burst: 2}), "minute2": of(llmq.Rates{RPM: 2, Fixed: true}),
+			"minute5": of(llmq.Rates{RPM: 5, Fixed: true, RTShare: 0.2}), "tpm": of(llmq.Rates{TPM: 1000, Fixed: true}), "smooth": of(llmq.Rates{TPM: 6000}),
+			"breaker": breakerConfig(llmq.Breaker{Threshold: 2, Window: time.Minute, Cooldown: time.Second}),
+			"l:a":     "rt a", "l:ab": "rt a bg b",
+		},
 	}
 }
 
@@ -30,81 +44,35 @@ func do(script string, at int64, args, reply string) luatest.Step {
 	return luatest.Step{Script: script, At: at, Args: args, Reply: reply}
 }
 
-// Leases of 100 ms, two slots.
-var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
-	{
-		Name:  "admit: up to the cap",
-		Calls: []luatest.Step{do("admit", 0, "a 100 2", "1 1"), do("admit", 1, "b 100 2", "1 2"), do("admit", 2, "c 100 2", "0 2")},
-		State: map[string]string{"slots": "a=@100 b=@101"},
-	},
-	{
-		Name:  "admit: again renews the same slot, even when full",
-		Calls: []luatest.Step{do("admit", 0, "a 100 1", "1 1"), do("admit", 50, "a 100 1", "1 1"), do("admit", 60, "b 100 1", "0 1")},
-		State: map[string]string{"slots": "a=@150"},
-	},
-	{
-		Name:  "admit: a lapsed slot is free at its last millisecond",
-		Calls: []luatest.Step{do("admit", 0, "a 100 1", "1 1"), do("admit", 99, "b 100 1", "0 1"), do("admit", 100, "b 100 1", "1 1")},
-		State: map[string]string{"slots": "b=@200"},
-	},
-	{
-		Name:  "admit: many lapse at once",
-		Given: []string{"ZADD $slots @1 a @2 b @3 c @500 d"},
-		Calls: []luatest.Step{do("admit", 10, "e 100 2", "1 2"), do("admit", 10, "f 100 2", "0 2")},
-		State: map[string]string{"slots": "e=@110 d=@500"},
-	},
-	{
-		Name:  "admit: a cap that was lowered admits nothing until below it",
-		Given: []string{"ZADD $slots @100 a @200 b @300 c"},
-		Calls: []luatest.Step{do("admit", 10, "d 100 2", "0 3"), do("admit", 100, "d 100 2", "0 2"), do("admit", 200, "d 100 2", "1 2")},
-	},
-	{
-		Name:  "admit: its own slot that lapsed is asked for anew",
-		Calls: []luatest.Step{do("admit", 0, "a 100 1", "1 1"), do("admit", 100, "b 100 1", "1 1"), do("admit", 101, "a 100 1", "0 1")},
-	},
-	{
-		Name:  "settle: frees the slot and counts once",
-		Calls: []luatest.Step{do("admit", 0, "a 100 1", "1 1"), do("settle", 0, "a ok", "1"), do("settle", 0, "a ok", "0"), do("settle", 0, "a throttled", "0"), do("admit", 1, "b 100 1", "1 1")},
-		State: map[string]string{"slots": "b=@101", "tally": "ok=1"},
-	},
-	{
-		Name:  "settle: each ending by its name",
-		Given: []string{"ZADD $slots @100 a @100 b @100 c @100 d"},
-		Calls: []luatest.Step{do("settle", 0, "a ok", "1"), do("settle", 0, "b throttled", "1"), do("settle", 0, "c failed", "1"), do("settle", 0, "d abandoned", "1")},
-		State: map[string]string{"slots": "", "tally": "abandoned=1 failed=1 ok=1 throttled=1"},
-	},
-	{
-		Name:  "settle: of a slot that nobody holds counts nothing",
-		Calls: []luatest.Step{do("settle", 0, "a ok", "0")},
-		State: map[string]string{"slots": "", "tally": ""},
-	},
-	{
-		Name:  "settle: late, but before the lapsed slot was cleared away",
-		Calls: []luatest.Step{do("admit", 0, "a 100 1", "1 1"), do("settle", 5000, "a failed", "1")},
-		State: map[string]string{"slots": "", "tally": "failed=1"},
-	},
-	{
-		Name:  "renew: keeps the slot",
-		Calls: []luatest.Step{do("admit", 0, "a 100 1", "1 1"), do("renew", 90, "100 a", "1"), do("admit", 150, "b 100 1", "0 1"), do("admit", 190, "b 100 1", "1 1")},
-	},
-	{
-		Name:  "renew: a call in flight is counted after a wipe, above the cap if need be",
-		Calls: []luatest.Step{do("admit", 0, "b 100 1", "1 1"), do("renew", 10, "100 a", "2"), do("admit", 20, "c 100 1", "0 2")},
-		State: map[string]string{"slots": "b=@100 a=@110"},
-	},
+// admit is a step for a lease of 100 ms without budgets, given id and lane.
+func admit(at int64, idLane, reply string) luatest.Step {
+	return do("admit", at, idLane+" 100 0 0 0 $law $caps $none $none", reply)
 }
+
+// settle is a step for a call whose admission was at 0 and that reserved nothing, given id, lane
+// and ending.
+func settle(at int64, end, reply string) luatest.Step {
+	return do("settle", at, end+" @0 @0 0 0 0 0 $law $none $none $breaker 100", reply)
+}
+
+// idle is the law's facts of a target that was never throttled: 2 slots, as configured.
+const idle = "0 2000 4 0 0 0 0 0 0 0 0"
+
+const known = "SET $epoch 1"
 
 func TestScripts_Cases(t *testing.T) {
 	t.Parallel()
-	servers.Run(t, bench, cases)
+	servers.Run(t, bench, slotCases)
+	servers.Run(t, bench, rateCases)
+	servers.Run(t, bench, breakerCases)
 }
 
 // Each Go call gives its script exactly the keys and arguments of its header.
 func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	t.Parallel()
 	want := map[string]luatest.Header{}
-	for name, text := range map[string]string{"admit": admitText, "renew": renewText, "settle": settleText} {
-		want[text] = luatest.ReadHeader(t, name, text)
+	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText} {
+		want[whole(text)] = luatest.ReadHeader(t, name, text)
 	}
 	got := map[string]luatest.Header{}
 	g := New(luatest.Space())
@@ -118,12 +86,12 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 		}
 		return nil
 	}})
-	target := llmq.Target{Model: "m", Name: "t", MaxConcurrency: 1}
-	slot := Slot{target: g.keys.Target(target), callID: "a"}
+	a := Ask{Target: llmq.Target{Model: "m", Name: "t", Provider: "p", MaxConcurrency: 1}, Lane: llmq.LaneRT, CallID: "a"}
 	var b luascript.Batch
-	g.Admit(&b, target, "a")
-	g.Renew(&b, slot)
-	g.Settle(&b, slot, OK)
+	g.Admit(&b, a)
+	g.Renew(&b, Slot{ask: a})
+	g.Settle(&b, Slot{ask: a}, Outcome{Ending: OK})
+	g.Peek(&b, a.Target)
 	if err := b.Run(t.Context(), c); err != nil {
 		t.Fatalf("run: %v", err)
 	}
@@ -134,5 +102,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 
 func TestScripts_Luacheck(t *testing.T) {
 	t.Parallel()
-	luatest.Luacheck(t, "lua")
+	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText} {
+		luatest.LuacheckText(t, name+".lua", whole(text))
+	}
 }

@@ -38,14 +38,38 @@ func (s Space) Call(tenant string, rid llmq.RID) Call {
 func (s Space) Stop(worker string) string { return s.prefix + "stop:" + worker }
 
 // Target holds the names that decide an admission to one target. They share the
-// slot of every other target's.
+// slot of every other target's, and of all that is below.
 type Target struct {
-	Slots string // sorted set: call id -> lease end in ms
-	Tally string // hash: how calls ended, by ending
+	State   string // hash: what was learned, budgets, breaker, calls by ending
+	RT      string // sorted set: call id -> lease end in ms; the slots that rt calls hold
+	BG      string // the same of bg
+	Bulk    string // the same of bulk
+	Waiting string // sorted set: call id of an rt call that waits -> its deadline in ms
 }
 
 // Target names the capacity state of a target.
 func (s Space) Target(t llmq.Target) Target {
-	head := s.prefix + "cap:{cap}:" + t.String()
-	return Target{Slots: head + ":slots", Tally: head + ":tally"}
+	head := s.capacity() + t.String()
+	return Target{State: head + ":state", RT: head + ":rt", BG: head + ":bg", Bulk: head + ":bulk", Waiting: head + ":waiting"}
 }
+
+// Provider holds the names of what a provider's targets share. No alias begins with
+// the @ that marks them.
+type Provider struct {
+	State string // hash: budgets
+	Slots string // sorted set: call id -> lease end in ms
+}
+
+// Provider names the shared capacity state of a provider.
+func (s Space) Provider(name string) Provider {
+	head := s.capacity() + "@" + name
+	return Provider{State: head + ":state", Slots: head + ":slots"}
+}
+
+// Epoch names the key that marks live capacity state: when admissions begin, in ms. A
+// store without it was wiped.
+func (s Space) Epoch() string { return s.capacity() + "epoch" }
+
+// capacity begins every name that decides an admission. Its tag puts them into one slot of
+// the store, so that one script can decide; split by provider, it would be made here.
+func (s Space) capacity() string { return s.prefix + "cap:{cap}:" }

@@ -191,3 +191,22 @@ func (c *Call) name() string {
 // Pending reads one answer of a batch that has run. Before [Batch.Run] it must not
 // be called.
 type Pending[T any] func() (T, error)
+
+// Include makes a script of its text and the chunks that its lines "-- include NAME" ask for,
+// each at its own line. It panics on a name that parts lacks.
+func Include(text string, parts map[string]string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		name, asks := strings.CutPrefix(strings.TrimSpace(line), "-- include ")
+		if !asks {
+			b.WriteString(line)
+			continue
+		}
+		part, ok := parts[name]
+		if !ok {
+			panic("luascript: no part is named " + name)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}

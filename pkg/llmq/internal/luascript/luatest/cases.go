@@ -40,11 +40,13 @@ type Step struct {
 	Reply  string // integers, by spaces
 }
 
-// Bench is what cases run with. In commands and arguments, $name stands for a key and
-// @n for n ms after [Epoch]; in states, times are written as the latter.
+// Bench is what cases run with. In commands and arguments, $name stands for a key or an
+// argument of that name and @n for n ms after [Epoch]; in states, times are written as the
+// latter.
 type Bench struct {
 	Scripts map[string]Runnable
 	Keys    map[string]string
+	Args    map[string]string // arguments that hold spaces, or nothing
 }
 
 // Runnable is a script and the keys it is given.
@@ -137,7 +139,13 @@ func (b Bench) words(line string) []any {
 	var out []any
 	for _, w := range strings.Fields(line) {
 		if name, ok := strings.CutPrefix(w, "$"); ok {
-			w = b.Keys[name]
+			value, isKey := b.Keys[name]
+			if !isKey {
+				if value, ok = b.Args[name]; !ok {
+					panic("luatest: no key and no argument: " + name)
+				}
+			}
+			w = value
 		} else if n, ok := strings.CutPrefix(w, "@"); ok {
 			ms, err := strconv.ParseInt(n, 10, 64)
 			if err != nil {
@@ -157,7 +165,7 @@ func state(ctx context.Context, c redis.UniversalClient, key string) string {
 	case "none":
 		return ""
 	case "string":
-		parts = append(parts, c.Get(ctx, key).Val())
+		parts = append(parts, since(c.Get(ctx, key).Val()))
 	case "hash":
 		m := c.HGetAll(ctx, key).Val()
 		for _, k := range slices.Sorted(maps.Keys(m)) {

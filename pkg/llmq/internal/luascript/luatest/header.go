@@ -91,13 +91,6 @@ func oneTo(n int) []string {
 // installed, and fails there when CI is set.
 func Luacheck(t *testing.T, dir string) {
 	t.Helper()
-	path, err := exec.LookPath("luacheck")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI needs luacheck: %v", err)
-		}
-		t.Skipf("needs luacheck (package lua-check): %v", err)
-	}
 	scripts, err := filepath.Glob(filepath.Join(dir, "*.lua"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no scripts in %s: %v", dir, err)
@@ -107,12 +100,25 @@ func Luacheck(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatalf("read script: %v", err)
 		}
-		// The first line is Valkey's, not Lua's.
-		cmd := exec.CommandContext(t.Context(), path, "--no-color", "--std", "lua51", "--read-globals", "redis", "KEYS", "ARGV",
-			"--max-line-length", "140", "--filename", script, "-")
-		cmd.Stdin = strings.NewReader("--" + strings.TrimPrefix(string(text), "#!"))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("luacheck: %v\n%s", err, out)
+		LuacheckText(t, script, string(text))
+	}
+}
+
+// LuacheckText is [Luacheck] for one script as it is sent, with the chunks it is built from.
+func LuacheckText(t *testing.T, name, text string) {
+	t.Helper()
+	path, err := exec.LookPath("luacheck")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI needs luacheck: %v", err)
 		}
+		t.Skipf("needs luacheck (package lua-check): %v", err)
+	}
+	// The first line is Valkey's, not Lua's.
+	cmd := exec.CommandContext(t.Context(), path, "--no-color", "--std", "lua51", "--read-globals", "redis", "KEYS", "ARGV",
+		"--max-line-length", "140", "--filename", name, "-")
+	cmd.Stdin = strings.NewReader("--" + strings.TrimPrefix(text, "#!"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("luacheck: %v\n%s", err, out)
 	}
 }
