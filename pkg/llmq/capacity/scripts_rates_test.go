@@ -8,7 +8,7 @@ func ask(at int64, idLane, tokens, budgets, reply string) luatest.Step {
 }
 
 func paid(at int64, end, reservedUsed, budgets, reply string) luatest.Step {
-	return do("settle", at, end+" @0 @0 "+reservedUsed+" 0 0 $law "+budgets+" $breaker 99999", reply)
+	return do("settle", at, end+" @0 @0 "+reservedUsed+" 0 0 $law "+budgets+" $breaker 99999 1", reply)
 }
 
 // Epoch is 20 s past a minute of the calendar: the next begins at 40,000 ms.
@@ -18,7 +18,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			ask(0, "a rt", "0", "$rpm10x2 $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "0", "$rpm10x2 $none", "0 0 2 2 0 0 0"),
-			settle(0, "a rt ok", "1 1 0"), settle(0, "b rt ok", "1 0 0"),
+			settle(0, "a rt ok", "1 0"), settle(0, "b rt ok", "1 0"),
 			ask(1000, "c rt", "0", "$rpm10x2 $none", "8 5000 0 2 0 1000 0"), ask(5999, "c rt", "0", "$rpm10x2 $none", "8 500 0 2 0 5999 0"),
 			ask(6000, "c rt", "0", "$rpm10x2 $none", "0 0 1 2 6000 6000 0"),
 		},
@@ -28,7 +28,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			ask(39_998, "a rt", "0", "$minute2 $none", "0 0 1 2 39998 39998 0"), ask(39_998, "b rt", "0", "$minute2 $none", "0 0 2 2 39998 39998 0"),
-			settle(39_998, "a rt ok", "1 1 0"),
+			settle(39_998, "a rt ok", "1 0"),
 			ask(39_999, "c rt", "0", "$minute2 $none", "8 500 1 2 0 39999 0"), ask(40_000, "c rt", "0", "$minute2 $none", "0 0 2 2 40000 40000 0"),
 		},
 	},
@@ -36,10 +36,10 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "fixed: background gets its part, rt all",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "a bg failed", "1 0 0"),
-			ask(0, "b bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "b bg failed", "1 0 0"),
-			ask(0, "c bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "c bg failed", "1 0 0"),
-			ask(0, "d bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "d bg failed", "1 0 0"),
+			ask(0, "a bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "a bg failed", "1 0"),
+			ask(0, "b bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "b bg failed", "1 0"),
+			ask(0, "c bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "c bg failed", "1 0"),
+			ask(0, "d bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "d bg failed", "1 0"),
 			ask(0, "e bulk", "0", "$minute5 $none", "8 40000 0 2 0 0 0"), ask(0, "f rt", "0", "$minute5 $none", "0 0 1 2 0 0 0"),
 			ask(0, "g rt", "0", "$minute5 $none", "8 40000 1 2 0 0 0"),
 		},
@@ -49,7 +49,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			ask(0, "a rt", "400", "$tpm $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$tpm $none", "0 0 2 2 0 0 0"), ask(0, "c rt", "400", "$tpm $none", "9 40000 2 2 0 0 0"),
-			paid(1, "a rt ok", "400 50", "$tpm $none", "1 1 0"), paid(1, "b rt ok", "400 50", "$tpm $none", "1 0 0"), paid(1, "b rt ok", "400 50", "$tpm $none", "0 0 0"),
+			paid(1, "a rt ok", "400 50", "$tpm $none", "1 0"), paid(1, "b rt ok", "400 50", "$tpm $none", "1 0"), paid(1, "b rt ok", "400 50", "$tpm $none", "0 0"),
 			do("peek", 1, "$law $tpm $none", "0 0 0 0 0 -1 900 2 100 0 -1 -1 0 0 2 0 0 0 0 "+idle),
 		},
 	},
@@ -58,7 +58,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			do("admit", 0, "a rt 100 900 0 0 $law $caps $tpm $none", "0 0 1 2 0 0 0"), ask(200, "b rt", "200", "$tpm $none", "9 39800 0 2 0 200 0"),
-			paid(300, "a rt ok", "900 10", "$tpm $none", "0 0 0"), do("peek", 300, "$law $tpm $none", "0 0 0 0 0 -1 100 1 900 0 -1 -1 0 0 0 0 0 0 1 "+idle),
+			paid(300, "a rt ok", "900 10", "$tpm $none", "0 0"), do("peek", 300, "$law $tpm $none", "0 0 0 0 0 -1 100 1 900 0 -1 -1 0 0 0 0 0 0 1 "+idle),
 		},
 	},
 	{
@@ -66,7 +66,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			ask(0, "a rt", "400", "$tpm $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$tpm $none", "0 0 2 2 0 0 0"),
-			paid(40_000, "a rt ok", "400 50", "$tpm $none", "1 1 0"), paid(40_000, "b rt ok", "400 600", "$tpm $none", "1 0 0"),
+			paid(40_000, "a rt ok", "400 50", "$tpm $none", "1 0"), paid(40_000, "b rt ok", "400 600", "$tpm $none", "1 0"),
 			do("peek", 40_000, "$law $tpm $none", "0 0 0 0 0 -1 800 0 200 0 -1 -1 0 0 2 0 0 0 0 "+idle),
 		},
 	},
@@ -75,7 +75,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			ask(0, "a rt", "500", "$smooth $none", "0 0 1 2 0 0 0"), do("peek", 0, "$law $smooth $none", "0 1 0 0 0 -1 100 1 500 0 -1 -1 0 0 0 0 0 0 0 "+idle),
-			do("settle", 1, "a rt undone 0 0 500 0 0 0 $law $smooth $none $breaker 99999", "1 0 0"),
+			do("settle", 1, "a rt undone 0 0 500 0 0 0 $law $smooth $none $breaker 99999 0", "1 0"),
 			do("peek", 1, "$law $smooth $none", "0 0 0 0 0 -1 600 0 0 0 -1 -1 0 0 0 0 0 1 0 "+idle),
 		},
 	},
@@ -101,10 +101,10 @@ var breakerCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "breaker: failures open it, throttles count for nothing, one probe at a time closes it",
 		Given: []string{known, "ZADD $rt @9000 a @9000 b @9000 c @9000 d"},
 		Calls: []luatest.Step{
-			broken(0, "a rt failed", "1 3 0"), settle(0, "b rt throttled", "1 2 0"), settle(1, "c rt failed", "1 1 0"), broken(2, "d rt failed", "1 0 1000"),
+			broken(0, "a rt failed", "1 0"), settle(0, "b rt throttled", "1 0"), settle(1, "c rt failed", "1 0"), broken(2, "d rt failed", "1 1000"),
 			admit(2, "e rt", "12 1000 0 2 0 2 0"),
 			admit(1002, "e rt", "0 0 1 2 1002 1002 0"), admit(1003, "f bulk", "12 1000 1 2 0 1003 0"),
-			settle(1004, "e rt throttled", "1 0 0"), admit(1005, "g rt", "0 0 1 2 1005 1005 0"), settle(1006, "g rt ok", "1 0 0"),
+			settle(1004, "e rt throttled", "1 0"), admit(1005, "g rt", "0 0 1 2 1005 1005 0"), settle(1006, "g rt ok", "1 0"),
 			admit(1007, "h rt", "0 0 1 2 1007 1007 0"), admit(1007, "i rt", "0 0 2 2 1007 1007 0"),
 		},
 	},
@@ -112,8 +112,8 @@ var breakerCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "breaker: a probe that fails opens it again, one that lapses gives its place away",
 		Given: []string{known, "ZADD $rt @9000 a @9000 b"},
 		Calls: []luatest.Step{
-			broken(0, "a rt failed", "1 1 0"), broken(0, "b rt failed", "1 0 1000"), admit(1000, "c rt", "0 0 1 2 1000 1000 0"),
-			admit(1099, "d rt", "12 1000 1 2 0 1099 0"), admit(1100, "d rt", "0 0 1 2 1100 1100 0"), broken(1150, "d rt failed", "1 0 1000"),
+			broken(0, "a rt failed", "1 0"), broken(0, "b rt failed", "1 1000"), admit(1000, "c rt", "0 0 1 2 1000 1000 0"),
+			admit(1099, "d rt", "12 1000 1 2 0 1099 0"), admit(1100, "d rt", "0 0 1 2 1100 1100 0"), broken(1150, "d rt failed", "1 1000"),
 			admit(1151, "e rt", "12 999 0 2 0 1151 0"),
 		},
 	},
@@ -121,15 +121,15 @@ var breakerCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "breaker: a few failures among many answers, or spread over time, do not open it",
 		Given: []string{known, "ZADD $rt @90000 a @90000 b @90000 c @90000 d @90000 e"},
 		Calls: []luatest.Step{
-			broken(0, "a rt failed", "1 4 0"), settle(0, "b rt ok", "1 3 0"), settle(0, "c rt ok", "1 2 0"), settle(0, "d rt ok", "1 1 0"),
-			broken(0, "e rt failed", "1 0 0"), admit(60_000, "f rt", "0 0 1 2 60000 60000 0"), broken(60_001, "f rt failed", "1 0 0"),
+			broken(0, "a rt failed", "1 0"), settle(0, "b rt ok", "1 0"), settle(0, "c rt ok", "1 0"), settle(0, "d rt ok", "1 0"),
+			broken(0, "e rt failed", "1 0"), admit(60_000, "f rt", "0 0 1 2 60000 60000 0"), broken(60_001, "f rt failed", "1 0"),
 		},
 	},
 	{
 		Name:  "breaker: what began before it opened decides nothing",
 		Given: []string{known, "ZADD $rt @9000 a @9000 b @9000 c @9000 d"},
 		Calls: []luatest.Step{
-			broken(0, "a rt failed", "1 3 0"), broken(0, "b rt failed", "1 2 1000"), settle(1, "c rt ok", "1 1 999"), broken(999, "d rt failed", "1 0 1"),
+			broken(0, "a rt failed", "1 0"), broken(0, "b rt failed", "1 1000"), settle(1, "c rt ok", "1 999"), broken(999, "d rt failed", "1 1"),
 			admit(1000, "e rt", "0 0 1 2 1000 1000 0"),
 		},
 	},
@@ -137,12 +137,12 @@ var breakerCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "breaker: a refused call is no probe",
 		Given: []string{known, "ZADD $rt @9000 a @9000 b @9000 x @9000 y"},
 		Calls: []luatest.Step{
-			broken(0, "a rt failed", "1 3 0"), broken(0, "b rt failed", "1 2 1000"), admit(1000, "e rt", "1 100 2 2 0 1000 0"),
-			settle(1001, "x rt abandoned", "1 1 0"), admit(1002, "f rt", "0 0 2 2 1002 1002 0"),
+			broken(0, "a rt failed", "1 0"), broken(0, "b rt failed", "1 1000"), admit(1000, "e rt", "1 100 2 2 0 1000 0"),
+			settle(1001, "x rt abandoned", "1 0"), admit(1002, "f rt", "0 0 2 2 1002 1002 0"),
 		},
 	},
 }
 
 func broken(at int64, end, reply string) luatest.Step {
-	return do("settle", at, end+" @0 @0 0 0 0 1 $law $none $none $breaker 100", reply)
+	return do("settle", at, end+" @0 @0 0 0 0 1 $law $none $none $breaker 100 1", reply)
 }

@@ -66,7 +66,7 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "admit: a direct call is admitted only beyond the rt calls that wait",
-		Given: []string{known, "ZADD $waiting @5000 w @10 gone"},
+		Given: []string{known, "ZADD $waiting @5000 w @10 gone", "HSET $state waits @5000"},
 		Calls: []luatest.Step{
 			do("admit", 20, "a rt 100 0 0 1 $law $caps $none $none", "0 0 1 2 20 20 0"), do("admit", 20, "b rt 100 0 0 1 $law $caps $none $none", "1 1000 1 2 0 20 0"),
 			do("admit", 20, "w rt 100 0 @5000 0 $law $caps $none $none", "0 0 2 2 20 20 0"),
@@ -93,14 +93,14 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "settle: frees the slot and counts once",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			admit(0, "a rt", "0 0 1 2 0 0 0"), settle(1, "a rt ok", "1 0 0"), settle(1, "a rt ok", "0 0 0"), settle(2, "a rt throttled", "0 0 0"),
+			admit(0, "a rt", "0 0 1 2 0 0 0"), settle(1, "a rt ok", "1 0"), settle(1, "a rt ok", "0 0"), settle(2, "a rt throttled", "0 0"),
 			do("peek", 2, "$law $none $none", "0 0 0 0 0 -1 -1 -1 -1 0 -1 -1 0 0 1 0 0 0 0 "+idle),
 		},
 	},
 	{
 		Name:  "settle: undone ends the waiting too, and of a slot that nobody holds nothing else",
 		Given: []string{known, "ZADD $waiting @5000 a @5000 b"},
-		Calls: []luatest.Step{settle(0, "a rt undone", "0 0 0"), settle(0, "b bg undone", "0 0 0")},
+		Calls: []luatest.Step{settle(0, "a rt undone", "0 0"), settle(0, "b bg undone", "0 0")},
 		State: map[string]string{"waiting": "b=@5000", "state": ""},
 	},
 }

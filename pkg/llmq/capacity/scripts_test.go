@@ -52,7 +52,7 @@ func admit(at int64, idLane, reply string) luatest.Step {
 // settle is a step for a call whose admission was at 0 and that reserved nothing, given id, lane
 // and ending.
 func settle(at int64, end, reply string) luatest.Step {
-	return do("settle", at, end+" @0 @0 0 0 0 0 $law $none $none $breaker 100", reply)
+	return do("settle", at, end+" @0 @0 0 0 0 0 $law $none $none $breaker 100 1", reply)
 }
 
 // idle is the law's facts of a target that was never throttled: 2 slots, as configured.

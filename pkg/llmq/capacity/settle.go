@@ -40,7 +40,6 @@ type Outcome struct {
 // Settled is what a settle found.
 type Settled struct {
 	Returned bool          // the slot was held until now; false for a repeat and for one that lapsed
-	InUse    int           // slots of the target that are held now
 	Open     time.Duration // the target's breaker is open for so long: another try there is in vain; 0 is not
 }
 
@@ -72,12 +71,13 @@ func (g *Gate) end(b *luascript.Batch, s Slot, ending string, used int, retryAft
 	k, p := g.names(t)
 	call := b.Script(&g.settle, []string{k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
 		"", s.ask.CallID, string(s.ask.Lane), ending, s.stamp, s.at, s.ask.Tokens, used, max(0, retryAfter.Milliseconds()), flag(broken),
-		g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text(), breakerConfig(t.Limits.Breaker), g.lease.Milliseconds())
+		g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text(), breakerConfig(t.Limits.Breaker),
+		g.lease.Milliseconds(), flag(t.Shared.MaxConcurrency > 0))
 	return func() (Settled, error) {
-		v, err := call.Ints(3)
+		v, err := call.Ints(2)
 		if err != nil {
 			return Settled{}, err
 		}
-		return Settled{Returned: v[0] == 1, InUse: int(v[1]), Open: time.Duration(v[2]) * time.Millisecond}, nil
+		return Settled{Returned: v[0] == 1, Open: time.Duration(v[1]) * time.Millisecond}, nil
 	}
 }

@@ -1,7 +1,7 @@
 #!lua
 -- settle.lua: return what a call holds and tell how it ended. Only a slot that is still held counts, so a
 -- repeat changes nothing; what lapsed stays charged.
--- KEYS[1] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, rate, breaker, calls by ending
+-- KEYS[1] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, owed, rate, breaker, calls by ending
 -- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
@@ -23,20 +23,26 @@
 -- ARGV[13] shared   string: budgets of the provider
 -- ARGV[14] breaker  string: threshold window_ms cooldown_ms
 -- ARGV[15] lease_ms integer > 0
--- Returns {returned, in_use, open_ms}; returned 1 the slot was held until now, 0 it was not; open_ms for how
--- long the target's breaker is open.
+-- ARGV[16] capped   integer, 1: the provider has a cap
+-- Returns {returned, open_ms}; returned 1 the slot was held until now, 0 it was not; open_ms for how long the
+-- target's breaker is open.
+local function law_of() -- a chunk costs time when it is set up, and most calls end well
 -- include law.lua
+  return law
+end
+local floor, max, min, tonumber, match, format = math.floor, math.max, math.min, tonumber, string.match, string.format
+local function rates_of()
 -- include rates.lua
+  return rates
+end
+local function breaker_of()
 -- include breaker.lua
+  return breaker
+end
 local state, waiting, shared_slots, provider = KEYS[1], KEYS[5], KEYS[6], KEYS[7]
 local lanes = { rt = KEYS[2], bg = KEYS[3], bulk = KEYS[4] }
-local now = tonumber(ARGV[1])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1000 + math.floor(t[2] / 1000)
-end
 local id, lane, ending = ARGV[2], ARGV[3], ARGV[4]
-local stamp, at, reserved, used = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local at, reserved, used = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local undone, background = ending == 'undone', lane ~= 'rt'
 if undone then
   if not background then redis.call('ZREM', waiting, id) end
@@ -44,42 +50,63 @@ if undone then
   if at == 0 and lease_end then at = lease_end - ARGV[15] end
   ending = 'abandoned'
 end
-
 local returned = redis.call('ZREM', lanes[lane], id)
-local in_use = redis.call('ZCARD', lanes.rt) + redis.call('ZCARD', lanes.bg) + redis.call('ZCARD', lanes.bulk)
-redis.call('ZREM', shared_slots, id)
-local fields = redis.call('HMGET', state, 'rate', 'breaker', unpack(law.FIELDS))
-local b = breaker.load(now, fields[2] or nil)
-if returned == 1 then
-  local changed = {}
-  if fields[3] then -- else the state was lost, and with it what the call could teach
-    local s = law.load(now, ARGV[11], { unpack(fields, 3) })
-    law.ended(s, now, stamp, reserved, ending, used, tonumber(ARGV[9]), in_use)
-    changed = law.dump(s)
+if ARGV[16] == '1' then redis.call('ZREM', shared_slots, id) end
+
+local now = tonumber(ARGV[1])
+local function time()
+  if not now then
+    local t = redis.call('TIME')
+    now = t[1] * 1000 + floor(t[2] / 1000)
   end
-  local calls, tokens = undone and 1 or 0, reserved - used
-  if calls ~= 0 or tokens ~= 0 then
-    local budgets = fields[1] and rates.load(now, ARGV[12], fields[1], 0)
-    if budgets then
-      rates.give(budgets, at, background, calls, tokens)
-      changed[#changed + 1], changed[#changed + 2] = 'rate', rates.text(budgets)
-    end
-    local text = ARGV[13] ~= '' and redis.call('HGET', provider, 'rate')
-    local shared_budgets = text and rates.load(now, ARGV[13], text, 0)
-    if shared_budgets then
-      rates.give(shared_budgets, at, background, calls, tokens)
-      redis.call('HSET', provider, 'rate', rates.text(shared_budgets))
-    end
-  end
-  if breaker.ended(b, now, ARGV[14], id, ending == 'ok', ARGV[10] == '1') then
+  return now
+end
+local fields = redis.call('HMGET', state, 'breaker', 'rate')
+local breaker_text, rate_text = fields[1], fields[2]
+local broken, open_ms, changed = ARGV[10] == '1', 0, {}
+if breaker_text or broken then
+  local breaker = breaker_of()
+  local b = breaker.load(time(), breaker_text)
+  if returned == 1 and breaker.ended(b, now, ARGV[14], id, ending == 'ok', broken) then
     local text = breaker.text(b)
     if text then
-      changed[#changed + 1], changed[#changed + 2] = 'breaker', text
+      changed = { 'breaker', text }
     else
       redis.call('HDEL', state, 'breaker')
     end
   end
-  if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
-  redis.call('HINCRBY', state, ending, 1)
+  if b.state == breaker.OPEN then open_ms = b.open_until - now end
 end
-return { returned, in_use, b.state == breaker.OPEN and b.open_until - now or 0 }
+if returned == 0 then return { 0, open_ms } end
+
+-- What it cost. The law hears of it at the next admission, so that a call that ended well costs little here.
+local calls, tokens = undone and 1 or 0, reserved - used
+if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '') then
+  local rates = rates_of()
+  local budgets = rate_text and rates.load(time(), ARGV[12], rate_text, 0)
+  if budgets then
+    rates.give(budgets, at, background, calls, tokens)
+    changed[#changed + 1], changed[#changed + 2] = 'rate', rates.text(budgets)
+  end
+  local shared_text = ARGV[13] ~= '' and redis.call('HGET', provider, 'rate')
+  if shared_text then
+    local shared_budgets = rates.load(time(), ARGV[13], shared_text, 0)
+    rates.give(shared_budgets, at, background, calls, tokens)
+    redis.call('HSET', provider, 'rate', rates.text(shared_budgets))
+  end
+end
+if ending == 'ok' then
+  if tokens ~= 0 then redis.call('HINCRBY', state, 'owed', -tokens) end
+elseif ending ~= 'abandoned' then
+  local law = law_of()
+  local flow = redis.call('HMGET', state, unpack(law.FIELDS))
+  if flow[1] then -- else the state was lost, and with it what the call could teach
+    local s = law.load(time(), ARGV[11], flow)
+    local in_use = redis.call('ZCARD', lanes.rt) + redis.call('ZCARD', lanes.bg) + redis.call('ZCARD', lanes.bulk)
+    law.ended(s, now, tonumber(ARGV[5]), reserved, ending, used, tonumber(ARGV[9]), in_use)
+    for _, word in ipairs(law.dump(s)) do changed[#changed + 1] = word end
+  end
+end
+if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
+redis.call('HINCRBY', state, ending, 1)
+return { 1, open_ms }
