@@ -72,7 +72,7 @@ func (g *Gate) Admit(b *luascript.Batch, a Ask) luascript.Pending[Admission] {
 		until = a.Until.UnixMilli()
 	}
 	call := b.Script(&g.admit, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
-		"", a.CallID, string(a.Lane), g.lease.Milliseconds(), a.Tokens, until, flag(a.Direct), g.lawText(t),
+		g.now, a.CallID, string(a.Lane), g.lease.Milliseconds(), a.Tokens, until, flag(a.Direct), g.lawText(t),
 		fmt.Sprintf("%d %d %d", t.MaxConcurrency, t.Limits.Lanes[a.Lane], t.Shared.MaxConcurrency),
 		budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text())
 	return func() (Admission, error) {

@@ -60,7 +60,9 @@ func comparePairs(b *testing.B, c redis.UniversalClient, t llmq.Target) {
 			if !got.Granted {
 				b.Errorf("admit = %+v", got)
 			}
-			run(b, c, func(batch *luascript.Batch) luascript.Pending[Settled] { return g.Settle(batch, got.Slot, Outcome{Ending: OK, Tokens: 300}) })
+			run(b, c, func(batch *luascript.Batch) luascript.Pending[Settled] {
+				return g.Settle(batch, got.Slot, Outcome{Ending: OK, Tokens: 300})
+			})
 		}, &latencies)
 		ratios = append(ratios, pairs/per)
 	}

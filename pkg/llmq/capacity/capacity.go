@@ -49,6 +49,7 @@ type Gate struct {
 	keys                       keys.Space
 	law                        LawConfig
 	lease                      time.Duration
+	now                        any // of the scripts: "" is the server's clock, and tests have their own
 	admit, settle, renew, peek luascript.Script
 }
 
@@ -58,6 +59,7 @@ func New(space keys.Space) *Gate {
 		keys:   space,
 		law:    DefaultLaw(),
 		lease:  Lease,
+		now:    "",
 		admit:  luascript.New("admit", whole(admitText)),
 		settle: luascript.New("settle", whole(settleText)),
 		renew:  luascript.New("renew", whole(renewText)),

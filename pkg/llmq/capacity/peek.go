@@ -43,7 +43,7 @@ type State struct {
 func (g *Gate) Peek(b *luascript.Batch, t llmq.Target) luascript.Pending[State] {
 	k, p := g.names(t)
 	call := b.Script(&g.peek, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
-		"", g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text())
+		g.now, g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text())
 	return func() (State, error) {
 		const own = 19 // integers before the law's
 		v, err := call.Ints(own + learnedFacts)

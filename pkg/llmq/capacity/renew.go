@@ -56,5 +56,5 @@ func (g *Gate) keep(b *luascript.Batch, slots []Slot) *luascript.Call {
 		leases = append(leases, string(s.ask.Lane), s.ask.CallID)
 	}
 	return b.Script(&g.renew, []string{g.keys.Epoch(), k.RT, k.BG, k.Bulk, p.Slots},
-		"", g.lease.Milliseconds(), flag(t.Shared.MaxConcurrency > 0), joined(leases))
+		g.now, g.lease.Milliseconds(), flag(t.Shared.MaxConcurrency > 0), joined(leases))
 }

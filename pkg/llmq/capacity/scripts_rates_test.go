@@ -88,7 +88,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		},
 	},
 	{ // C12
-		Name:  "rates: a wipe fills no budget",
+		Name: "rates: a wipe fills no budget",
 		Calls: []luatest.Step{
 			admit(0, "x rt", "13 15000 0 0 0 0 0"), ask(15_000, "a rt", "0", "$minute2 $none", "8 25000 0 2 0 15000 0"),
 			ask(40_000, "a rt", "0", "$minute2 $none", "0 0 1 2 40000 40000 0"),

@@ -70,7 +70,7 @@ func (g *Gate) end(b *luascript.Batch, s Slot, ending string, used int, retryAft
 	t := s.ask.Target
 	k, p := g.names(t)
 	call := b.Script(&g.settle, []string{k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
-		"", s.ask.CallID, string(s.ask.Lane), ending, s.stamp, s.at, s.ask.Tokens, used, max(0, retryAfter.Milliseconds()), flag(broken),
+		g.now, s.ask.CallID, string(s.ask.Lane), ending, s.stamp, s.at, s.ask.Tokens, used, max(0, retryAfter.Milliseconds()), flag(broken),
 		g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text(), breakerConfig(t.Limits.Breaker),
 		g.lease.Milliseconds(), flag(t.Shared.MaxConcurrency > 0))
 	return func() (Settled, error) {

@@ -52,8 +52,9 @@ local QUARANTINE_MS = 15000 -- live workers renew every 10 s: by then every call
 local AT_ONCE = 64 -- leases that one call clears away
 local RETRY_MS, RETRY_RT_MS, RETRY_MAX_MS, PROBE_RETRY_MS, TURN_RETRY_MS = 100, 50, 15000, 1000, 300
 
-local fields = redis.call('HMGET', state, 'owed', 'rate', 'breaker', 'waits', unpack(law.FIELDS))
-local owed, rate_text, breaker_text, waits = fields[1], fields[2], fields[3], tonumber(fields[4] or 0)
+local f1, f2, f3, f4, f5, f6, f7, f8, f9 = unpack(law.FIELDS)
+local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'owed', 'rate', 'breaker', 'waits')
+local owed, rate_text, breaker_text, waits = fields[10], fields[11], fields[12], tonumber(fields[13] or 0)
 -- opened tells when admissions began. A state that lives was not wiped, so seldom anybody asks.
 local function opened()
   local opens = tonumber(redis.call('GET', epoch) or nil)
@@ -63,11 +64,11 @@ local function opened()
   end
   return opens
 end
-if not fields[5] then
+if not fields[1] then
   local opens = opened()
   if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0 } end
 end
-local s = law.load(now, ARGV[8], { unpack(fields, 5) })
+local s = law.load(now, ARGV[8], fields)
 
 -- live clears lapsed leases away and counts the others. One that is left over still counts.
 local lapsed = 0

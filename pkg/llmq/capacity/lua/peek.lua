@@ -1,5 +1,5 @@
-#!lua flags=no-writes
--- peek.lua: what is known of a target, and nothing is changed.
+#!lua
+-- peek.lua: what is known of a target, and nothing is changed. (No flags=no-writes: miniredis takes TIME for a write.)
 -- KEYS[1] llmq:<env>:cap:{cap}:epoch  string  when admissions begin, in ms; none: the store was wiped
 -- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, rate, breaker, calls by ending
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
