@@ -161,6 +161,9 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	if c.Config, err = config.Load(path, env); err != nil {
 		return err
 	}
+	if err := c.presetStore(ctx); err != nil {
+		return err
+	}
 	if err := c.createQueues(ctx); err != nil {
 		return err
 	}

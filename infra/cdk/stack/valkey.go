@@ -108,8 +108,8 @@ func workerRules(env string) rules {
 		keys:     []string{class(env, "clm"), class(env, "res"), class(env, "cap")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{
-			"get", "set", "hget", "hmget", "hset", "hincrby", "pexpireat", "publish", "subscribe", "unsubscribe",
-			"zadd", "zcard", "zrem", "zremrangebyscore", "zscore",
+			"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "pexpireat", "publish", "subscribe", "unsubscribe",
+			"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore",
 		},
 	}.with(connecting(), scripting())
 }
@@ -118,8 +118,8 @@ func workerRules(env string) rules {
 func adminRules(env string) rules {
 	return rules{
 		keys:     []string{class(env, "cap")},
-		commands: []string{"hgetall", "zcard"},
-	}.with(connecting())
+		commands: []string{"get", "hget", "hmget", "zcount"},
+	}.with(connecting(), scripting())
 }
 
 // class is the pattern of a class's keys, or channels, in one environment.

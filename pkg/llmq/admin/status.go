@@ -50,11 +50,49 @@ type QueueStatus struct {
 
 // TargetStatus is one target's use.
 type TargetStatus struct {
-	Target string                  `json:"target"` // alias@target
-	Limit  int                     `json:"limit"`
-	InUse  int                     `json:"in_use"`
-	Ended  map[capacity.Ending]int `json:"ended"` // calls by how they ended
-	Error  string                  `json:"error,omitempty"`
+	Target  string                  `json:"target"` // alias@target
+	Limit   int                     `json:"limit"`  // slots in force
+	InUse   int                     `json:"in_use"`
+	Lanes   map[llmq.Lane]int       `json:"lanes"`   // in use, by lane
+	Waiting int                     `json:"waiting"` // rt calls that wait for a slot
+	Learned string                  `json:"learned"` // the limits in words, and which of them binds
+	Breaker capacity.BreakerState   `json:"breaker"`
+	Budgets Budgets                 `json:"budgets"`
+	Ended   map[capacity.Ending]int `json:"ended"`  // calls by how they ended
+	Lapsed  int                     `json:"lapsed"` // slots that nobody returned
+
+	OpenForMS    int64  `json:"open_for_ms,omitempty"`   // the breaker
+	QuarantineMS int64  `json:"quarantine_ms,omitempty"` // nothing is admitted for so long: the store was wiped
+	Error        string `json:"error,omitempty"`
+}
+
+// Budgets are what is left of configured rates; null where none is set.
+type Budgets struct {
+	StartedThisMinute *int `json:"started_this_minute"`
+	RPMLeft           *int `json:"rpm_left"`
+	TokensThisMinute  *int `json:"tokens_this_minute"`
+	TPMLeft           *int `json:"tpm_left"`
+	SharedRPMLeft     *int `json:"shared_rpm_left"`
+	SharedTPMLeft     *int `json:"shared_tpm_left"`
+}
+
+// fill takes over what the gate knows.
+func (t *TargetStatus) fill(s capacity.State) {
+	t.Limit, t.InUse, t.Lanes, t.Waiting = int(s.Learned.Slots.Limit), s.InUse, s.Lanes, s.Waiting
+	t.Learned, t.Breaker, t.Ended, t.Lapsed = s.Learned.String(), s.Breaker, s.Ended, s.Lapsed
+	t.OpenForMS, t.QuarantineMS = s.OpenFor.Milliseconds(), s.Quarantine.Milliseconds()
+	t.Budgets = Budgets{
+		StartedThisMinute: set(s.CallsUsed), RPMLeft: set(s.CallsLeft), TokensThisMinute: set(s.TokensUsed), TPMLeft: set(s.TokensLeft),
+		SharedRPMLeft: set(s.SharedCallsLeft), SharedTPMLeft: set(s.SharedTokensLeft),
+	}
+}
+
+// set is n, or nil where there is no budget.
+func set(n int) *int {
+	if n == capacity.None {
+		return nil
+	}
+	return &n
 }
 
 // readers bounds how many queues are read at once.
@@ -104,7 +142,7 @@ func (a *Admin) targets(ctx context.Context) []TargetStatus {
 	var states []luascript.Pending[capacity.State]
 	for _, m := range a.Catalogue.Models() {
 		for _, t := range m.Targets {
-			out = append(out, TargetStatus{Target: t.String(), Limit: t.MaxConcurrency})
+			out = append(out, TargetStatus{Target: t.String()})
 			states = append(states, a.Capacity.Peek(&b, t))
 		}
 	}
@@ -119,7 +157,7 @@ func (a *Admin) targets(ctx context.Context) []TargetStatus {
 			out[i].Error = err.Error()
 			continue
 		}
-		out[i].InUse, out[i].Ended = s.InUse, s.Ended
+		out[i].fill(s)
 	}
 	return out
 }

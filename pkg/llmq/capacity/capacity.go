@@ -5,9 +5,12 @@
 package capacity
 
 import (
+	"context"
 	_ "embed"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
@@ -83,6 +86,17 @@ func (g *Gate) Preset(b *luascript.Batch) luascript.Pending[struct{}] {
 		_, _, err := call.Text()
 		return struct{}{}, err
 	}
+}
+
+// PresetStore is [Gate.Preset] for whoever has just started the store of an environment.
+func PresetStore(ctx context.Context, client redis.UniversalClient, env string) error {
+	var b luascript.Batch
+	done := New(keys.New(env)).Preset(&b)
+	if err := b.Run(ctx, client); err != nil {
+		return err
+	}
+	_, err := done()
+	return err
 }
 
 // Slot is the right to have one call in flight at a target. It lapses after the lease

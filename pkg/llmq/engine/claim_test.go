@@ -148,7 +148,7 @@ func TestRun_ClaimAndSlotAreRenewedWhileItRuns(t *testing.T) {
 					t.Errorf("another's take = %+v, want it busy by a fresh lease", other)
 				}
 				if a := batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
-					return r.capacity.Admit(b, target(), "x")
+					return r.capacity.Admit(b, askFor(target(), "x"))
 				}); a.Granted {
 					t.Error("the slot was given away")
 				}

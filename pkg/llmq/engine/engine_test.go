@@ -213,7 +213,7 @@ func TestRun_StoreDownAtBeginReleasesAndCallsNobody(t *testing.T) {
 			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
 				req := request()
 				k, broken := r.space.Call("team", req.RID()), map[string]string{}
-				broken["take"], broken["admit"] = k.Claim, r.space.Target(target()).Slots
+				broken["take"], broken["admit"] = k.Claim, r.space.Target(target()).RT
 				if err := r.client.Set(t.Context(), broken[half], "no hash", 0).Err(); err != nil {
 					t.Fatalf("break: %v", err)
 				}
@@ -247,7 +247,7 @@ func TestRun_FailedAdmissionKeepsTheAttempts(t *testing.T) {
 		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
 			return r.claims.Defer(b, first.Claim, 0, claims.Progress{Attempts: 4})
 		})
-		slots := r.space.Target(target()).Slots
+		slots := r.space.Target(target()).RT
 		r.client.Set(t.Context(), slots, "no set", 0)
 		v := r.engine.Run(t.Context(), engine.Call{Request: req})
 		wantVerdict(t, v, engine.Release, "store_unavailable")

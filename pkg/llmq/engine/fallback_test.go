@@ -41,7 +41,7 @@ func gone() act {
 func (r *rig) hold(target llmq.Target) {
 	r.t.Helper()
 	if a := batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
-		return r.capacity.Admit(b, target, "holder")
+		return r.capacity.Admit(b, askFor(target, "holder"))
 	}); !a.Granted {
 		r.t.Fatalf("no slot of %s to hold", target)
 	}
@@ -170,11 +170,13 @@ func TestRun_RTComesBackToAStepThatWasFull(t *testing.T) {
 		s := r.stage(map[string]act{"m/a": answers("{}", 0)})
 		r.hold(place("m", "b"))
 		a := batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
-			return r.capacity.Admit(b, place("m", "a"), "x")
+			return r.capacity.Admit(b, askFor(place("m", "a"), "x"))
 		})
 		go func() {
 			time.Sleep(3 * time.Second)
-			batch(r, func(b *luascript.Batch) luascript.Pending[struct{}] { return r.capacity.Settle(b, a.Slot, capacity.OK) })
+			batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Settled] {
+				return r.capacity.Settle(b, a.Slot, capacity.Outcome{Ending: capacity.OK, Tokens: capacity.Unknown})
+			})
 		}()
 		req := request()
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")

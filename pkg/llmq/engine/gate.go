@@ -13,6 +13,7 @@ type ask struct {
 	target  llmq.Target
 	request llmq.Request
 	callID  string
+	until   time.Time // when an rt request gives up waiting; until then it counts as waiting
 }
 
 // shortage is what an admission lacked.
@@ -45,17 +46,37 @@ type slots struct{ *capacity.Gate }
 var _ gate = slots{}
 
 func (g slots) admit(b *luascript.Batch, a ask) luascript.Pending[admission] {
-	pending := g.Admit(b, a.target, a.callID)
+	pending := g.Admit(b, capacity.Ask{Target: a.target, Lane: a.request.Lane, CallID: a.callID, Until: a.until})
 	return func() (admission, error) {
 		got, err := pending()
-		return admission{granted: got.Granted, slot: got.Slot, retry: got.Retry}, err
+		out := admission{granted: got.Granted, slot: got.Slot, retry: got.Retry}
+		switch {
+		case got.Missing == capacity.MissingHealth:
+			out.short = targetClosed
+		case got.Missing.IsRate():
+			out.short = shortOfRate
+		case got.Missing == capacity.MissingSlots || got.Missing == capacity.MissingLane || got.Missing == capacity.MissingShared:
+			// Whoever is next looks in often: how soon a slot comes free is a guess where little starts.
+			if got.Place <= 1 {
+				out.retry = min(out.retry, retryFull)
+			}
+		}
+		return out, err
 	}
 }
 
 func (g slots) renew(b *luascript.Batch, s capacity.Slot) luascript.Pending[struct{}] {
-	return g.Renew(b, s)
+	return told(g.Renew(b, s))
 }
 
 func (g slots) settle(b *luascript.Batch, s capacity.Slot, e capacity.Ending) luascript.Pending[struct{}] {
-	return g.Settle(b, s, e)
+	return told(g.Settle(b, s, capacity.Outcome{Ending: e, Tokens: capacity.Unknown}))
+}
+
+// told drops an answer that the engine has no use for.
+func told[T any](answer luascript.Pending[T]) luascript.Pending[struct{}] {
+	return func() (struct{}, error) {
+		_, err := answer()
+		return struct{}{}, err
+	}
 }

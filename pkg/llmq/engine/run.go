@@ -28,9 +28,10 @@ type run struct {
 	claim   claims.Claim
 	owns    bool          // the claim was taken
 	failure *llmq.Error   // what the caller is told when no step is left; nil before the first
-	asked   int           // admissions so far
+	asked   int           // admissions granted so far
 	answer  *admission    // the last one's answer, where no slot came and nobody has looked at it yet
 	waited  time.Duration // for a slot, in all
+	givesUp time.Time     // when an rt request waits no longer for a slot; zero before it asked
 	nudge   chan struct{} // capacity 1: the keeper is to renew now
 
 	renewing chan struct{} // capacity 1: a token for whoever renews the slot or drops it
@@ -231,16 +232,17 @@ func (r *run) window() retry.Window {
 // bound is the nearest of t, the call's deadline and the process's limit.
 func (r *run) bound(t time.Time) time.Time { return r.window().Bound(t) }
 
-// callID names the next admission. It is never one of before: what was settled under an id is settled.
+// callID names the next admission. It stays until one was granted, so that who asks again keeps its place,
+// and one whose answer was lost is found; what was settled under an id is settled.
 func (r *run) callID() string {
-	r.asked++
-	return r.owner + "." + strconv.Itoa(r.asked)
+	return r.owner + "." + strconv.Itoa(r.asked) + "." + strconv.Itoa(r.come().Step)
 }
 
 func (r *run) holdSlot(s capacity.Slot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.slot, r.admitted = s, true
+	r.asked++ // what is asked for after this slot is another admission
 }
 
 func (r *run) heldSlot() (capacity.Slot, bool) {

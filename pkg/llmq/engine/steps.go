@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
@@ -76,5 +77,8 @@ func (r *run) admitNow(b *luascript.Batch) func() {
 }
 
 func (r *run) ask() ask {
-	return ask{target: r.target(), request: r.Request, callID: r.callID()}
+	if r.givesUp.IsZero() {
+		r.givesUp = r.bound(time.Now().Add(r.cfg.RTCapacityWait))
+	}
+	return ask{target: r.target(), request: r.Request, callID: r.callID(), until: r.givesUp}
 }

@@ -18,7 +18,9 @@ const (
 	stepWait = 2 * time.Second
 	// longestPause is the longest between two tries for a slot: who has waited long must not ask
 	// much less often than newcomers do, or these get what comes free.
-	longestPause = 2 * capacity.RetryFull
+	longestPause = 2 * retryFull
+	// retryFull is the first pause.
+	retryFull = 100 * time.Millisecond
 )
 
 // wait is one wait for a slot.
@@ -36,7 +38,7 @@ type wait struct {
 func (r *run) acquire(ctx context.Context) *ending {
 	began := time.Now()
 	defer func() { r.waited += time.Since(began) }()
-	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: capacity.RetryFull}
+	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: retryFull}
 	if r.Request.Lane == llmq.LaneRT {
 		w.until = r.bound(began.Add(max(0, r.cfg.RTCapacityWait-r.waited)))
 	}

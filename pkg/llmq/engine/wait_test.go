@@ -26,7 +26,7 @@ func TestRun_RTWaitsForASlotThenFails(t *testing.T) {
 			for range 3 {
 				time.Sleep(20 * time.Second)
 				batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
-					return r.capacity.Admit(b, target(), "other")
+					return r.capacity.Admit(b, askFor(target(), "other"))
 				})
 			}
 		}()

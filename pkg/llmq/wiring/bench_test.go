@@ -108,6 +108,7 @@ func oneProcess(b *testing.B, server *valkey.Server) (http.Handler, *worker.Work
 		{Model: "chat-a", Name: "main", Provider: "p", ModelID: "m", Wires: []llmq.Wire{llmq.WireOpenAI}, MaxConcurrency: 20},
 	}}})
 	space, names := keys.New("bench"), queue.Names{Prefix: "llm"}
+	must(capacity.PresetStore(context.Background(), rdb, "bench"))
 	cl, gate := claims.New(space), capacity.New(space)
 	res := results.New(rdb, space, noBodies{}, 200<<10)
 	hub, stops := results.NewHub(res), claims.NewStops(rdb, space)

@@ -98,6 +98,10 @@ func newPlant(t testing.TB, c redis.UniversalClient, most int, call func(context
 			t.Errorf("close stops: %v", err)
 		}
 	})
+	if err := c.Set(t.Context(), p.space.Epoch(), 1, 0).Err(); err != nil {
+		t.Fatalf("preset the store: %v", err)
+	}
+	p.trips.Seen()
 	return p
 }
 
@@ -190,7 +194,7 @@ type holder struct {
 
 func newHolder(t testing.TB, p *plant) *holder {
 	t.Helper()
-	key := p.space.Target(llmq.Target{Model: "chat-a", Name: "main"}).Slots
+	key := p.space.Target(llmq.Target{Model: "chat-a", Name: "main"}).RT
 	if err := p.valkey.ZAdd(t.Context(), key, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "holder"}).Err(); err != nil {
 		t.Fatalf("hold the slot: %v", err)
 	}
@@ -199,7 +203,7 @@ func newHolder(t testing.TB, p *plant) *holder {
 
 func (h *holder) release() {
 	h.once.Do(func() {
-		key := h.p.space.Target(llmq.Target{Model: "chat-a", Name: "main"}).Slots
+		key := h.p.space.Target(llmq.Target{Model: "chat-a", Name: "main"}).RT
 		if err := h.p.valkey.ZRem(h.p.t.Context(), key, "holder").Err(); err != nil {
 			h.p.t.Errorf("release the slot: %v", err)
 		}

@@ -28,9 +28,17 @@ func TestSpace_Names(t *testing.T) {
 	if got, want := s.Stop("w1"), "llmq:prod-eu:stop:w1"; got != want {
 		t.Errorf("a worker's channel is %s, want %s", got, want)
 	}
-	target := keys.Target{Slots: "llmq:prod-eu:cap:{cap}:chat-a@apac:slots", Tally: "llmq:prod-eu:cap:{cap}:chat-a@apac:tally"}
+	head := "llmq:prod-eu:cap:{cap}:chat-a@apac:"
+	target := keys.Target{State: head + "state", RT: head + "rt", BG: head + "bg", Bulk: head + "bulk", Waiting: head + "waiting"}
 	if diff := cmp.Diff(target, s.Target(llmq.Target{Model: "chat-a", Name: "apac"})); diff != "" {
 		t.Errorf("names of a target (-want +got):\n%s", diff)
+	}
+	provider := keys.Provider{State: "llmq:prod-eu:cap:{cap}:@bedrock:state", Slots: "llmq:prod-eu:cap:{cap}:@bedrock:slots"}
+	if diff := cmp.Diff(provider, s.Provider("bedrock")); diff != "" {
+		t.Errorf("names of a provider (-want +got):\n%s", diff)
+	}
+	if got := s.Epoch(); got != "llmq:prod-eu:cap:{cap}:epoch" {
+		t.Errorf("the epoch is %s", got)
 	}
 }
 
