@@ -50,7 +50,8 @@ cap, lane_cap, shared_cap = tonumber(cap), tonumber(lane_cap), tonumber(shared_c
 local LANE, SHARED, BUDGET, SHARED_BUDGET, BREAKER, EPOCH = 6, 7, 7, 9, 12, 13 -- a budget's two come after it
 local QUARANTINE_MS = 15000 -- live workers renew every 10 s: by then every call in flight is known again
 local AT_ONCE = 64 -- leases that one call clears away
-local RETRY_MS, RETRY_RT_MS, RETRY_MAX_MS, PROBE_RETRY_MS, TURN_RETRY_MS = 100, 50, 15000, 1000, 300
+local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 1000 -- the rate is a guess: who waits live looks in
+local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 
 local f1, f2, f3, f4, f5, f6, f7, f8, f9 = unpack(law.FIELDS)
 local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'owed', 'rate', 'breaker', 'waits')
@@ -100,7 +101,11 @@ if breaker_text then
     if holds(lanes.rt) or holds(lanes.bg) or holds(lanes.bulk) then missing, retry = BREAKER, PROBE_RETRY_MS end
   end
 end
-if direct and waits > now then ahead = redis.call('ZCOUNT', waiting, '(' .. now_text, '+inf') end
+-- A direct call, and once an rt call that comes new, leave what is free to the rt calls that wait: who has
+-- just returned a slot would else take it again.
+if waits > now and (direct or until_ms > now and not redis.call('ZSCORE', waiting, id)) then
+  ahead = redis.call('ZCOUNT', waiting, '(' .. now_text, '+inf')
+end
 local lane_in_use = rt and rt_in_use or lane == 'bg' and bg_in_use or bulk_in_use
 if missing == 0 and lane_cap > 0 and lane_in_use + ahead >= lane_cap then missing = LANE end
 if missing == 0 and shared_cap > 0 and live(shared_slots) + ahead >= shared_cap then missing = SHARED end
@@ -154,7 +159,9 @@ elseif missing > 0 then
     elseif started > 0 then
       turn = s.config.window_ms / started
     end
-    retry = max(rt and RETRY_RT_MS or RETRY_MS, min(RETRY_MAX_MS, math.ceil(max(1, place) * turn)), retry)
+    local least, most = RETRY_MS, RETRY_MAX_MS
+    if rt then least, most = RETRY_RT_MS, RETRY_RT_MAX_MS end
+    retry = max(least, min(most, math.ceil(max(1, place) * turn)), retry)
   end
   changed = law.dump(s)
   if place > 0 and until_ms > waits then changed[#changed + 1], changed[#changed + 2] = 'waits', ARGV[6] end
