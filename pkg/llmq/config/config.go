@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -36,6 +37,8 @@ type Config struct {
 	Providers []Provider // in the order of the file
 	Models    []Model    // in the order of the file
 	Lanes     map[llmq.Lane]Lane
+	Limiter   Limiter
+	Breaker   Breaker
 	Timing    Timing
 	Cassette  Cassette
 }
@@ -126,6 +129,11 @@ type Provider struct {
 
 	ConnectTimeout time.Duration // default 10 s
 	ReadTimeout    time.Duration // wait for the reply's first byte; default 300 s
+
+	MaxConcurrency       int    // of each of its targets that says nothing else
+	Limits               Limits // of each of its targets that says nothing else
+	SharedMaxConcurrency int    // calls in flight over all its targets; 0 is no cap
+	SharedRPM, SharedTPM int    // budgets over all its targets; 0 is none
 }
 
 // Wires lists what a provider of this type can speak.
@@ -143,6 +151,11 @@ type Model struct {
 	Any     bool        // local only: takes every name that no other model has
 	Targets []Target    // at least one
 
+	MaxConcurrency   int     // of each of its targets that says nothing else
+	Limits           Limits  // of each of its targets that says nothing else
+	Burndown         float64 // tokens that one token of output costs in the end; 0 is 1
+	DefaultMaxTokens int     // sent as the most output where the caller sends none; 0 sends none
+
 	Fallback    []FallbackModel // models that stand in for it, in order; not theirs in turn
 	SkipTargets []string        // names of targets that its chain leaves out; a caller who pins one gets it all the same
 }
@@ -159,7 +172,8 @@ type Target struct {
 	Provider       string // name of a provider
 	ModelID        string // the provider's own name; "" (local, Any) passes the caller's on
 	Wires          []llmq.Wire
-	MaxConcurrency int // calls in flight over all workers; default 20, 1 to 2000
+	MaxConcurrency int // calls in flight over all workers; 0 is its model's, else its provider's, else no cap
+	Limits         Limits
 }
 
 // Lane is how a lane's workers run. Every lane has one.
@@ -194,8 +208,11 @@ func (c *Config) Catalogue() llmq.Catalogue {
 	for _, m := range c.Models {
 		lm := llmq.Model{Alias: m.Alias, Lanes: m.Lanes, Any: m.Any}
 		for _, t := range m.Targets {
+			p := c.provider(t.Provider)
 			lm.Targets = append(lm.Targets, llmq.Target{
-				Model: m.Alias, Name: t.Name, Provider: t.Provider, ModelID: t.ModelID, Wires: t.Wires, MaxConcurrency: t.MaxConcurrency,
+				Model: m.Alias, Name: t.Name, Provider: t.Provider, ModelID: t.ModelID, Wires: t.Wires,
+				MaxConcurrency: cmp.Or(t.MaxConcurrency, m.MaxConcurrency, p.MaxConcurrency),
+				Limits:         c.limits(m, t, p), Shared: c.shared(p), Tokens: llmq.TokenRule{Burndown: m.Burndown, DefaultMaxTokens: m.DefaultMaxTokens},
 			})
 		}
 		models = append(models, lm)

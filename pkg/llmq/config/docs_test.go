@@ -35,7 +35,7 @@ Seconds are plain numbers and may have decimals. A secret is a reference, never 
 	for _, part := range []struct {
 		title string
 		rows  []setting
-	}{{"Deployment and callers", deployment()}, {"Providers and models", models()}, {"Lanes and timing", running()}} {
+	}{{"Deployment and callers", deployment()}, {"Providers and models", models()}, {"Lanes and timing", running()}, {"Limits", limiter()}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | value | default | what it does |\n|---|---|---|---|\n", part.title)
 		for _, st := range part.rows {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", st.path, cell(valueOf(st)), cell(defaultOf(st)), cell(meaningOf(st)))
@@ -140,7 +140,7 @@ func TestTable_RowsAreWhole(t *testing.T) {
 			t.Errorf("%s has no doc", st.path)
 		case collection == (st.at != nil):
 			t.Errorf("%s: a setting has a field, a collection has none", st.path)
-		case (st.form == formCount || st.form == formSecs || st.form == formFullSec) && (st.high <= st.low || st.why == ""):
+		case (st.form == formCount || st.form == formShare || st.form == formNumber || st.form == formSecs || st.form == formFullSec) && (st.high <= st.low || st.why == ""):
 			t.Errorf("%s has no bounds, or no reason for them", st.path)
 		case st.required && (st.def != "" || st.laneDef != nil):
 			t.Errorf("%s is required and has a default", st.path)

@@ -34,6 +34,7 @@ func knobs() []knob {
 		{"LLMQ_REDIS_PASSWORD", "the password itself; local only", overlay.redisPassword},
 		{"LLMQ_ID_HASH_SALT", "the salt itself of id_hash_salt; local only", overlay.idHashSalt},
 		{"LLMQ_AC_MAX_BY_MODEL", `models.*.targets[].max_concurrency, as JSON: {"alias": 20, "alias@target": 5}. An alias alone sets each of its targets`, overlay.maxByModel},
+		{"LLMQ_AC_INITIAL", `models.*.targets[].limiter_initial, as JSON in the same form`, overlay.initialByModel},
 	}
 }
 
@@ -207,8 +208,13 @@ func (o overlay) idHashSalt(string) {
 }
 
 // maxByModel sets the caps of targets.
-func (o overlay) maxByModel(text string) {
-	const name = "LLMQ_AC_MAX_BY_MODEL"
+func (o overlay) maxByModel(text string) { o.byModel("LLMQ_AC_MAX_BY_MODEL", "max_concurrency", text) }
+
+// initialByModel sets what targets begin with.
+func (o overlay) initialByModel(text string) { o.byModel("LLMQ_AC_INITIAL", "limiter_initial", text) }
+
+// byModel sets a number of targets.
+func (o overlay) byModel(name, leaf, text string) {
 	caps, err := readCaps(text)
 	if err != nil {
 		o.faultAt(origin{env: name}, "", `must be JSON such as {"alias": 20}: %v`, err)
@@ -216,13 +222,13 @@ func (o overlay) maxByModel(text string) {
 	}
 	for _, c := range caps {
 		alias, pinned, _ := strings.Cut(c.ref, "@")
-		o.setCap(name, c, alias, pinned)
+		o.setCap(name, leaf, c, alias, pinned)
 	}
 }
 
-func (o overlay) setCap(name string, c capOf, alias, pinned string) {
+func (o overlay) setCap(name, leaf string, c capOf, alias, pinned string) {
 	rows := models()
-	st := rows[slices.IndexFunc(rows, func(st setting) bool { return st.path == "models.*.targets[].max_concurrency" })]
+	st := rows[slices.IndexFunc(rows, func(st setting) bool { return st.path == "models.*.targets[]."+leaf })]
 	hit := false
 	for _, s := range o.draft.scopes(st.path) {
 		if s.model.Alias != alias || (pinned != "" && s.target.Name != pinned) {

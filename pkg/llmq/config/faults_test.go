@@ -111,7 +111,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"unknown key that is no plain text", "aws", "door:", `"a\nb":`, nil,
-			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, providers, models, lanes, timing, cassette`},
+			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, providers, models, lanes, timing, cassette, limiter, breaker`},
 		},
 		{
 			"key twice", "aws", "env: dev", "env: dev\nenv: prod", nil,
@@ -156,7 +156,7 @@ func TestFaults_Structure(t *testing.T) {
 			"providers are a list", "local", "providers:\n", "providers: []\nx:\n", nil,
 			[]string{
 				`local:9:12: providers: must be entries by name`,
-				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, providers, models, lanes, timing, cassette`,
+				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, providers, models, lanes, timing, cassette, limiter, breaker`,
 				`local:16:38: models.any-model.targets[0].provider: no provider is named "fake"; providers: none`,
 				`local:18:38: models.nova.targets[0].provider: no provider is named "bedrock"; providers: none`,
 			},
@@ -171,7 +171,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"a provider is text", "aws", "bedrock: {type: bedrock, region: eu-central-1}", "bedrock: aws", nil,
-			[]string{`aws:17:12: providers.bedrock: must be settings by name: type, base_url, region, api_key, private, allowed_cidrs, connect_timeout_secs, read_timeout_secs`},
+			[]string{`aws:17:12: providers.bedrock: must be settings by name: type, base_url, region, api_key, private, allowed_cidrs, connect_timeout_secs, read_timeout_secs, shared_max_concurrency, shared_rpm, shared_tpm, max_concurrency, limiter_initial, bg_share, lane_max_concurrency, rpm, tpm, rate_window, rate_burst, rt_rate_share, breaker_threshold, breaker_cooldown_secs`},
 		},
 		{
 			"list is text", "aws", "lanes: [rt, bg, bulk]", "lanes: rt", nil,

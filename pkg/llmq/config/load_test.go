@@ -53,10 +53,10 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 		Models: []Model{
 			{Alias: "chat-a", Lanes: llmq.Lanes(), Targets: []Target{
 				{Name: "main", Provider: "openai", ModelID: "gpt-4o-mini", Wires: openai, MaxConcurrency: 20},
-				{Name: "own", Provider: "local-vllm", ModelID: "Qwen/Qwen3-8B", Wires: openai, MaxConcurrency: 20},
+				{Name: "own", Provider: "local-vllm", ModelID: "Qwen/Qwen3-8B", Wires: openai},
 			}},
 			{Alias: "nova", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []Target{
-				{Name: "eu", Provider: "bedrock", ModelID: "eu.amazon.nova-lite-v1:0", Wires: []llmq.Wire{llmq.WireConverse}, MaxConcurrency: 20},
+				{Name: "eu", Provider: "bedrock", ModelID: "eu.amazon.nova-lite-v1:0", Wires: []llmq.Wire{llmq.WireConverse}},
 			}},
 		},
 		Lanes: map[llmq.Lane]Lane{
@@ -64,7 +64,13 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 			llmq.LaneBG:   {FunctionTimeout: 330 * time.Second, Timeout: 300 * time.Second, MaxTimeout: time.Hour, BatchSize: 10, MaxConcurrency: 10, MemoryMB: 256},
 			llmq.LaneBulk: {FunctionTimeout: 900 * time.Second, Timeout: 900 * time.Second, MaxTimeout: 12 * time.Hour, BatchSize: 10, MaxConcurrency: 10, MemoryMB: 256},
 		},
-		IDSalt: Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
+		Limiter: Limiter{
+			Max: 2000, BackgroundShare: Share{Of: 0.8, Given: true}, RateWindow: RateSmooth, RTRateShare: Share{Of: 0.2, Given: true},
+			Window: time.Second, MinThrottles: 2, LossTolerance: Share{Of: 0.05, Given: true}, PauseRatio: Share{Of: 0.5, Given: true},
+			Pause: time.Second, Lease: time.Minute,
+		},
+		Breaker: Breaker{Threshold: 5, Window: time.Minute, Cooldown: 30 * time.Second},
+		IDSalt:  Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
 		Timing: Timing{
 			AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second,
 			RetryAttempts: 3, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
@@ -274,7 +280,7 @@ func TestMarshal_FillsAConfigBuiltInCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Models[0].Targets[0].MaxConcurrency != 20 || got.Providers[0].ReadTimeout != 300*time.Second || len(got.Models[0].Lanes) != 3 {
+	if got.Limiter.Max != 2000 || got.Providers[0].ReadTimeout != 300*time.Second || len(got.Models[0].Lanes) != 3 {
 		t.Errorf("defaults are missing: %+v", got)
 	}
 }
@@ -296,7 +302,10 @@ func TestConfig_CatalogueAndQueuesAreThoseOfTheFile(t *testing.T) {
 		t.Error(diff)
 	}
 	m, targets, err := c.Catalogue().Resolve(llmq.ModelRef{Alias: "chat-a", Target: "own"}, llmq.WireOpenAI)
-	want := []llmq.Target{{Model: "chat-a", Name: "own", Provider: "local-vllm", ModelID: "Qwen/Qwen3-8B", Wires: []llmq.Wire{llmq.WireOpenAI}, MaxConcurrency: 20}}
+	want := []llmq.Target{{
+		Model: "chat-a", Name: "own", Provider: "local-vllm", ModelID: "Qwen/Qwen3-8B", Wires: []llmq.Wire{llmq.WireOpenAI},
+		Limits: llmq.Limits{BackgroundShare: 0.8, Breaker: llmq.Breaker{Threshold: 5, Window: time.Minute, Cooldown: 30 * time.Second}},
+	}}
 	if diff := cmp.Diff(want, targets); err != nil || m.Alias != "chat-a" || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}

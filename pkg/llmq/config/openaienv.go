@@ -58,7 +58,7 @@ func FromOpenAIEnv(env, listeners []string) (Provider, Model, bool, error) {
 	}
 	m := Model{
 		Alias: "default", Any: true, Lanes: llmq.Lanes(),
-		Targets: []Target{{Name: "main", Provider: p.Name, Wires: p.Wires(), MaxConcurrency: 20}},
+		Targets: []Target{{Name: "main", Provider: p.Name, Wires: p.Wires()}},
 	}
 	return p, m, true, nil
 }

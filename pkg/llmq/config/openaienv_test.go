@@ -22,7 +22,7 @@ func TestFromOpenAIEnv_TwoVariablesAreEnough(t *testing.T) {
 	}
 	wantM := Model{
 		Alias: "default", Any: true, Lanes: llmq.Lanes(),
-		Targets: []Target{{Name: "main", Provider: "openai", Wires: []llmq.Wire{llmq.WireOpenAI}, MaxConcurrency: 20}},
+		Targets: []Target{{Name: "main", Provider: "openai", Wires: []llmq.Wire{llmq.WireOpenAI}}},
 	}
 	if diff := cmp.Diff(wantP, p) + cmp.Diff(wantM, m); diff != "" {
 		t.Error(diff)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -197,6 +198,9 @@ func (c *checker) target(path string, m Model, t Target, byName map[string]Provi
 	if !found {
 		c.fault(path+".provider", "no provider is named %s%s", quoted(t.Provider), didYouMean(t.Provider, known, "providers"))
 		return
+	}
+	if burst, rpm := t.Limits.RateBurst, cmp.Or(t.Limits.RPM, m.Limits.RPM, p.Limits.RPM); burst > rpm && c.ok(path+".rate_burst") {
+		c.fault(path+".rate_burst", "must be at most rpm, %d: no more than a minute's calls can be saved up", rpm)
 	}
 	if !c.ok(providerPath(p.Name)+".type", path+".wires") || p.Type == "" {
 		return

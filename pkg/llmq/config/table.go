@@ -17,6 +17,7 @@ const (
 	formSecs         // seconds, decimals allowed
 	formFullSec      // whole seconds
 	formNumber       // number, decimals allowed
+	formShare        // number from 0 to 1, at most 3 decimals
 	formBool
 	formList   // list of words
 	formSecret // {env: NAME} or {arn: ARN}
@@ -25,7 +26,7 @@ const (
 )
 
 func (f form) String() string {
-	return [...]string{"text", "whole number", "seconds", "whole seconds", "number", "true or false", "list", "secret", "entries by name", "list of entries"}[f]
+	return [...]string{"text", "whole number", "seconds", "whole seconds", "number", "part of 1", "true or false", "list", "secret", "entries by name", "list of entries"}[f]
 }
 
 // setting is one row of the table that reading, defaults, bounds, writing and
@@ -81,7 +82,7 @@ const (
 
 // settings is the table. Its order is that of docs/CONFIG.md and of written files.
 func settings() []setting {
-	return append(append(deployment(), models()...), running()...)
+	return slices.Concat(deployment(), models(), running(), limiter())
 }
 
 // deployment is where an environment lives and who may call it.
@@ -192,6 +193,17 @@ func deployment() []setting {
 
 // models is what is served and by whom.
 func models() []setting {
+	return slices.Concat(
+		providerRows(), sharedLimits(),
+		capAndLimits("providers.*.", "where neither model nor target says", func(s *scope) *int { return &s.provider.MaxConcurrency }, func(s *scope) *Limits { return &s.provider.Limits }),
+		modelRows(), tokenRules(),
+		capAndLimits("models.*.", "where the target doesn't say", func(s *scope) *int { return &s.model.MaxConcurrency }, func(s *scope) *Limits { return &s.model.Limits }),
+		targetRows(),
+		capAndLimits("models.*.targets[].", "this one", func(s *scope) *int { return &s.target.MaxConcurrency }, func(s *scope) *Limits { return &s.target.Limits }),
+	)
+}
+
+func providerRows() []setting {
 	return []setting{
 		{path: "providers.*", form: formMap, pattern: shortPattern, required: true, doc: "endpoints that serve models", open: openProvider},
 		{
@@ -229,7 +241,11 @@ func models() []setting {
 			path: "providers.*.read_timeout_secs", env: "LLMQ_PROVIDER_READ_TIMEOUT_SECS", form: formSecs, def: "300", low: 1, high: 900, why: whyLambda,
 			doc: "wait for the reply's first byte", at: func(s *scope) any { return &s.provider.ReadTimeout },
 		},
+	}
+}
 
+func modelRows() []setting {
+	return []setting{
 		{path: "models.*", form: formMap, pattern: aliasPattern, why: whyQueue, required: true, doc: "models by the alias that callers use", open: openModel},
 		{
 			path: "models.*.lanes", form: formList, def: "rt, bg, bulk", words: laneNames(),
@@ -239,6 +255,11 @@ func models() []setting {
 			path: "models.*.any", form: formBool, def: "false",
 			doc: "local only, one model: takes every name that no other model has", at: func(s *scope) any { return &s.model.Any },
 		},
+	}
+}
+
+func targetRows() []setting {
+	return []setting{
 		{path: "models.*.targets[]", form: formItems, required: true, doc: "places that serve it, in the order in which they are tried", open: openTarget},
 		{path: "models.*.targets[].name", pattern: shortPattern, required: true, doc: "callers may pin it: alias@name", at: func(s *scope) any { return &s.target.Name }},
 		{path: "models.*.targets[].provider", required: true, doc: "name of a provider", at: func(s *scope) any { return &s.target.Provider }},
@@ -249,10 +270,6 @@ func models() []setting {
 		{
 			path: "models.*.targets[].wires", form: formList, words: wireNames(), defNote: "all that its provider speaks",
 			doc: "dialects it is called in; bodies are never translated", at: func(s *scope) any { return &s.target.Wires },
-		},
-		{
-			path: "models.*.targets[].max_concurrency", form: formCount, def: "20", low: 1, high: 2000, why: "more than 2000 calls at once is no target but an accident",
-			doc: "calls in flight over all workers; see LLMQ_AC_MAX_BY_MODEL", at: func(s *scope) any { return &s.target.MaxConcurrency },
 		},
 		{
 			path: "models.*.fallback[]", form: formItems, open: openFallback,

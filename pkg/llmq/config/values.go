@@ -24,8 +24,16 @@ func (st setting) store(at any, text string) string {
 		*p = Kind(text)
 	case *ProviderType:
 		*p = ProviderType(text)
+	case *RateWindow:
+		*p = RateWindow(text)
 	case *bool:
 		*p = text == "true"
+	case *Share:
+		of, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return st.outOfBounds(text)
+		}
+		*p = Share{Of: of, Given: true}
 	case *int:
 		n, err := strconv.Atoi(text)
 		if err != nil { // check has let digits through only, so it is too long
@@ -52,6 +60,7 @@ func (st setting) store(at any, text string) string {
 
 var (
 	wholePattern = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+	sharePattern = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]{1,3})?$`)
 	secsPattern  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]{1,9})?$`)
 )
 
@@ -66,6 +75,11 @@ func (st setting) check(text string) string {
 	case formCount, formFullSec:
 		if !wholePattern.MatchString(text) {
 			return "must be a " + st.unit() + ", in plain digits, not " + shown
+		}
+		return st.checkBounds(text)
+	case formShare:
+		if !sharePattern.MatchString(text) {
+			return "must be a number such as 0.8 or 1, with at most three decimals, not " + shown
 		}
 		return st.checkBounds(text)
 	case formSecs:
@@ -197,8 +211,12 @@ func text(at any) (s string, zero bool) {
 		return string(*p), *p == ""
 	case *ProviderType:
 		return string(*p), *p == ""
+	case *RateWindow:
+		return string(*p), *p == ""
 	case *bool:
 		return strconv.FormatBool(*p), !*p
+	case *Share:
+		return strconv.FormatFloat(p.Of, 'f', -1, 64), !p.Given
 	case *int:
 		return strconv.Itoa(*p), *p == 0
 	case *time.Duration:

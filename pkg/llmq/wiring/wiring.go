@@ -85,7 +85,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 			o.UsePathStyle = cfg.Storage.Endpoint != ""
 		}), cfg.Storage.Bucket)
 	}
-	p.claims, p.capacity = claims.New(space), capacity.New(space)
+	p.claims, p.capacity = claims.New(space), newGate(space, cfg, p.Catalogue, log)
 	p.results = results.New(p.valkey, space, p.bodies, cfg.Storage.InlineMaxBytes)
 	p.hub = results.NewHub(p.results)
 	p.stops = claims.NewStops(p.valkey, space)
