@@ -2,15 +2,15 @@
 -- admit.lua: may this call start now? Everything it needs is taken, or nothing is and the answer says what
 -- was missing and when to ask again.
 -- KEYS[1] llmq:<env>:cap:{cap}:epoch  string  when admissions begin, in ms; none: the store was wiped
--- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, owed, rate, breaker, waits, calls by ending
+-- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, owed, heard, rate, breaker, waits, calls by ending
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[5] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
 -- KEYS[6] llmq:<env>:cap:{cap}:<alias>@<target>:waiting  zset  call id of a waiting rt call -> deadline in ms
 -- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:slots         zset  call id -> lease end in ms, over all its targets
 -- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rate
--- State: owed is what calls cost beyond what they reserved since the law last heard of it, in tokens; waits
--- the latest deadline of a waiting rt call.
+-- State: owed is what calls that ended well cost beyond what they reserved, in tokens, since the law last
+-- heard of any; heard how many had ended well by then; waits the latest deadline of a waiting rt call.
 -- ARGV[1] now_ms    integer, "" = server TIME
 -- ARGV[2] call_id   string, unique to this admission; a repeat renews what it has
 -- ARGV[3] lane      string: rt, bg, bulk
@@ -54,8 +54,8 @@ local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 100
 local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 
 local f1, f2, f3, f4, f5, f6, f7, f8, f9 = unpack(law.FIELDS)
-local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'owed', 'rate', 'breaker', 'waits')
-local owed, rate_text, breaker_text, waits = fields[10], fields[11], fields[12], tonumber(fields[13] or 0)
+local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'ok', 'heard', 'owed', 'rate', 'breaker', 'waits')
+local ok, rate_text, breaker_text, waits = fields[10], fields[13], fields[14], tonumber(fields[15] or 0)
 -- opened tells when admissions began. A state that lives was not wiped, so seldom anybody asks.
 local function opened()
   local opens = tonumber(redis.call('GET', epoch) or nil)
@@ -84,7 +84,7 @@ local function live(key)
 end
 local rt_in_use, bg_in_use, bulk_in_use = live(lanes.rt), live(lanes.bg), live(lanes.bulk)
 local in_use, lapsed_here = rt_in_use + bg_in_use + bulk_in_use, lapsed
-if owed and owed ~= '0' then law.ended(s, now, now, 0, 'ok', tonumber(owed), 0, in_use) end
+if ok ~= fields[11] then law.ended(s, now, now, 0, 'ok', tonumber(fields[12] or 0), 0, in_use) end
 
 -- What is missing. The law is asked last, and only when all else is there: it learns from what it held
 -- back itself.
@@ -184,7 +184,9 @@ else
     changed[#changed + 1], changed[#changed + 2] = 'breaker', breaker.text(b)
   end
 end
-if owed and owed ~= '0' then changed[#changed + 1], changed[#changed + 2] = 'owed', '0' end
+if ok ~= fields[11] then
+  for _, word in ipairs({ 'heard', ok, 'owed', '0' }) do changed[#changed + 1] = word end
+end
 if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
 if lapsed_here > 0 then redis.call('HINCRBY', state, 'lapsed', lapsed_here) end
 local limit = max(1, floor(s.slots.limit / 1000))

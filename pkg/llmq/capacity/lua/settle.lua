@@ -1,7 +1,7 @@
 #!lua
 -- settle.lua: return what a call holds and tell how it ended. Only a slot that is still held counts, so a
 -- repeat changes nothing; what lapsed stays charged.
--- KEYS[1] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, owed, rate, breaker, calls by ending
+-- KEYS[1] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  as in admit.lua
 -- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
@@ -97,13 +97,17 @@ if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '') then
 end
 if ending == 'ok' then
   if tokens ~= 0 then redis.call('HINCRBY', state, 'owed', -tokens) end
-elseif ending ~= 'abandoned' then
+else
   local law = law_of()
   local flow = redis.call('HMGET', state, unpack(law.FIELDS))
   if flow[1] then -- else the state was lost, and with it what the call could teach
     local s = law.load(time(), ARGV[11], flow)
-    local in_use = redis.call('ZCARD', lanes.rt) + redis.call('ZCARD', lanes.bg) + redis.call('ZCARD', lanes.bulk)
-    law.ended(s, now, tonumber(ARGV[5]), reserved, ending, used, tonumber(ARGV[9]), in_use)
+    if undone then
+      law.undone(s, now, max(at, tonumber(ARGV[5])), reserved)
+    else
+      local in_use = redis.call('ZCARD', lanes.rt) + redis.call('ZCARD', lanes.bg) + redis.call('ZCARD', lanes.bulk)
+      law.ended(s, now, tonumber(ARGV[5]), reserved, ending, used, tonumber(ARGV[9]), in_use)
+    end
     for _, word in ipairs(law.dump(s)) do changed[#changed + 1] = word end
   end
 end
