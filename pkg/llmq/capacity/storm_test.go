@@ -61,7 +61,7 @@ func TestGate_StormHoldsEveryCap(t *testing.T) {
 	c := servers.Dial(t, true)
 	d := open(t, c)
 	c.AddHook(&luatest.Trips{After: func(context.Context, []redis.Cmder) error {
-		if rand.N(10) == 0 { //nolint:gosec // a test's chance
+		if rand.N(10) == 0 {
 			return errLost
 		}
 		return nil
@@ -94,13 +94,15 @@ func TestGate_StormHoldsEveryCap(t *testing.T) {
 						if lane == llmq.LaneBulk {
 							bulk[i].enter()
 						}
-						pause(ctx, time.Duration(1+rand.N(4))*time.Millisecond) //nolint:gosec // a test's chance
+						pause(ctx, time.Duration(1+rand.N(4))*time.Millisecond)
 						if lane == llmq.LaneBulk {
 							bulk[i].leave()
 						}
 						own[i].leave()
 						shared.leave()
-						end := func(b *luascript.Batch) luascript.Pending[Settled] { return d.Settle(b, slot, Outcome{Ending: OK, Tokens: Unknown}) }
+						end := func(b *luascript.Batch) luascript.Pending[Settled] {
+							return d.Settle(b, slot, Outcome{Ending: OK, Tokens: Unknown})
+						}
 						if call%5 == 0 {
 							end = func(b *luascript.Batch) luascript.Pending[Settled] { return d.Abandon(b, a) }
 						}
@@ -146,7 +148,7 @@ func untilAdmitted(ctx context.Context, t *testing.T, d door, c redis.UniversalC
 		if got.Granted {
 			return got.Slot, true
 		}
-		pause(ctx, time.Duration(1+rand.N(8))*time.Millisecond) //nolint:gosec // a test's chance
+		pause(ctx, time.Duration(1+rand.N(8))*time.Millisecond)
 	}
 }
 
