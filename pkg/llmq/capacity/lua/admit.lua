@@ -115,7 +115,7 @@ if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '') then
   rates = rates_of()
   local shared_text = ARGV[11] ~= '' and redis.call('HGET', provider, 'rate')
   local empty_at = 0
-  if not rate_text or not shared_text then empty_at = opened() - QUARANTINE_MS end
+  if ARGV[10] ~= '' and not rate_text or ARGV[11] ~= '' and not shared_text then empty_at = opened() - QUARANTINE_MS end
   budgets = rates.load(now, ARGV[10], rate_text or nil, empty_at)
   shared_budgets = rates.load(now, ARGV[11], shared_text or nil, empty_at)
   if budgets then
