@@ -24,6 +24,10 @@ type Request struct {
 	Op      llmq.Op
 	ModelID string // the provider's own id of the model, never empty
 	Body    []byte // the caller's JSON; the provider sets the model in it where its wire wants that
+
+	// DefaultMaxOutput is put into the body as the most output, in tokens, where the caller sends
+	// none and the op has output; 0 puts nothing. What is sent is what is reserved (FEATURES C13).
+	DefaultMaxOutput int
 }
 
 // Response is a successful answer.
@@ -32,6 +36,7 @@ type Response struct {
 	ContentType string // "application/json" in this release
 	Body        []byte // valid JSON, byte for byte as it came but for a byte order mark
 	RequestID   string // the provider's own id of the exchange; "" when it gave none
+	Usage       *Usage // nil where the provider told none
 }
 
 // Class says what an error means for the next step. It is decided in one place per
@@ -72,6 +77,7 @@ type Error struct {
 	Kind       string        // the provider's own error code, e.g. "ThrottlingException"; "" when it gave none
 	Message    string        // for the caller: the provider's message as [CleanMessage] leaves it, or ours where it gave none
 	RetryAfter time.Duration // the provider's wish; 0 when it gave none
+	Unsent     bool          // nothing went out, so that nothing can have been charged
 	Err        error         // cause, for logs
 }
 

@@ -93,18 +93,19 @@ func New(cfg Config) (*Provider, error) {
 // Close closes idle connections. Calls in flight are not touched.
 func (p *Provider) Close() { p.egress.Close() }
 
-// Call makes exactly one attempt; see [provider.Provider]. The body goes out as it came: on this
-// wire the model is in the path.
+// Call makes exactly one attempt; see [provider.Provider]. On this wire the model is in the path, so
+// the body goes out as it came, but for the most output where that is ours to say.
 func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Response, error) {
 	if req.Op != llmq.OpConverse {
 		return nil, &provider.Error{
-			Class: provider.TargetFatal, Code: llmq.CodeWrongWire,
+			Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,
 			Message: fmt.Sprintf("the provider speaks the converse wire, which has no %s", llmq.Clip(string(req.Op), 40)),
 		}
 	}
+	req.Body = withMost(req.Body, req.DefaultMaxOutput)
 	hreq, err := p.request(ctx, req)
 	if err != nil {
-		return nil, egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError)
+		return nil, unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
 	}
 	secret, err := p.authorize(ctx, hreq, req.Body)
 	if err != nil {
@@ -123,6 +124,7 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	}
 	return &provider.Response{
 		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Amzn-Requestid"),
+		Usage: usageOf(answer),
 	}, nil
 }
 
@@ -147,12 +149,12 @@ func (p *Provider) authorize(ctx context.Context, hreq *http.Request, body []byt
 	if p.key != nil {
 		key, err := p.key(ctx)
 		if err != nil {
-			return "", egress.Fault(ctx, fmt.Errorf("get the API key of provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth)
+			return "", unsent(egress.Fault(ctx, fmt.Errorf("get the API key of provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth))
 		}
 		key = strings.TrimSpace(key)
 		if !provider.ValidKey(key) {
 			return "", &provider.Error{
-				Class: provider.TargetFatal, Code: llmq.CodeProviderAuth,
+				Class: provider.TargetFatal, Code: llmq.CodeProviderAuth, Unsent: true,
 				Err: fmt.Errorf("API key of provider %s is empty or holds characters that no header can carry", p.name),
 			}
 		}
@@ -161,10 +163,10 @@ func (p *Provider) authorize(ctx context.Context, hreq *http.Request, body []byt
 	}
 	creds, err := p.credentials.Retrieve(ctx)
 	if err != nil {
-		return "", egress.Fault(ctx, fmt.Errorf("get AWS credentials for provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth)
+		return "", unsent(egress.Fault(ctx, fmt.Errorf("get AWS credentials for provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth))
 	}
 	if err := p.sign(ctx, hreq, body, creds, time.Now()); err != nil {
-		return "", egress.Fault(ctx, fmt.Errorf("sign for provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderAuth)
+		return "", unsent(egress.Fault(ctx, fmt.Errorf("sign for provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderAuth))
 	}
 	return creds.SessionToken, nil
 }
@@ -172,4 +174,10 @@ func (p *Provider) authorize(ctx context.Context, hreq *http.Request, body []byt
 func (p *Provider) sign(ctx context.Context, hreq *http.Request, body []byte, creds aws.Credentials, at time.Time) error {
 	sum := sha256.Sum256(body)
 	return p.signer.SignHTTP(ctx, creds, hreq, hex.EncodeToString(sum[:]), signingName, p.region, at)
+}
+
+// unsent marks a fault from before anything was sent.
+func unsent(e *provider.Error) *provider.Error {
+	e.Unsent = true
+	return e
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type Provider struct {
 	name   string
 	key    func(context.Context) (string, error)
 	egress *egress.Client
+	most   string // the member that bounds output, where we put it in
 }
 
 var _ provider.Provider = (*Provider)(nil)
@@ -51,7 +53,17 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, fmt.Errorf("openai provider %s: %w", cfg.Name, err)
 	}
-	return &Provider{name: cfg.Name, key: cfg.APIKey, egress: client}, nil
+	return &Provider{name: cfg.Name, key: cfg.APIKey, egress: client, most: mostName(client.Base())}, nil
+}
+
+// mostName is the name under which an endpoint takes the most output: OpenAI's own and Azure's refuse
+// max_tokens for reasoning models, and of other servers not all know the new name.
+func mostName(base string) string {
+	u, err := url.Parse(base)
+	if err == nil && (u.Hostname() == "api.openai.com" || strings.HasSuffix(u.Hostname(), ".openai.azure.com")) {
+		return maxCompletion
+	}
+	return maxTokens
 }
 
 // Close closes idle connections. Calls in flight are not touched.
@@ -63,10 +75,10 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	if err != nil {
 		return nil, err
 	}
-	body, err := withModel(req.Body, req.ModelID)
+	body, err := p.body(req)
 	if err != nil {
 		return nil, &provider.Error{
-			Class: provider.CallFatal, Code: llmq.CodeInvalidJSON, Message: "the body is not a JSON object that can be sent",
+			Class: provider.CallFatal, Code: llmq.CodeInvalidJSON, Message: "the body is not a JSON object that can be sent", Unsent: true,
 			Err: fmt.Errorf("set the model for provider %s: %w", p.name, err),
 		}
 	}
@@ -77,7 +89,7 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	// The new request has no header of the caller's; an Idempotency-Key would make net/http repeat it.
 	hreq, err := http.NewRequestWithContext(ctx, http.MethodPost, p.egress.Base()+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError)
+		return nil, unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
 	}
 	hreq.Header.Set("Content-Type", "application/json")
 	hreq.Header.Set("Accept", "application/json")
@@ -97,7 +109,21 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	}
 	return &provider.Response{
 		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"),
+		Usage: usageOf(answer),
 	}, nil
+}
+
+// body is what is sent: the caller's bytes but for the model, and the most output where that is ours to say.
+func (p *Provider) body(req provider.Request) ([]byte, error) {
+	d, err := read(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	edits, err := p.edits(d, req)
+	if err != nil {
+		return nil, err
+	}
+	return d.with(edits), nil
 }
 
 func pathOf(op llmq.Op) (string, error) {
@@ -109,7 +135,7 @@ func pathOf(op llmq.Op) (string, error) {
 	case llmq.OpConverse:
 	}
 	return "", &provider.Error{
-		Class: provider.TargetFatal, Code: llmq.CodeWrongWire,
+		Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,
 		Message: fmt.Sprintf("the provider speaks the openai wire, which has no %s", llmq.Clip(string(op), 40)),
 	}
 }
@@ -122,14 +148,20 @@ func (p *Provider) apiKey(ctx context.Context) (string, error) {
 	}
 	key, err := p.key(ctx)
 	if err != nil {
-		return "", egress.Fault(ctx, fmt.Errorf("get the API key of provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth)
+		return "", unsent(egress.Fault(ctx, fmt.Errorf("get the API key of provider %s: %w", p.name, err), provider.Retryable, llmq.CodeProviderAuth))
 	}
 	key = strings.TrimSpace(key)
 	if !provider.ValidKey(key) {
 		return "", &provider.Error{
-			Class: provider.TargetFatal, Code: llmq.CodeProviderAuth,
+			Class: provider.TargetFatal, Code: llmq.CodeProviderAuth, Unsent: true,
 			Err: fmt.Errorf("API key of provider %s is empty or holds characters that no header can carry", p.name),
 		}
 	}
 	return key, nil
+}
+
+// unsent marks a fault from before anything was sent.
+func unsent(e *provider.Error) *provider.Error {
+	e.Unsent = true
+	return e
 }

@@ -5,9 +5,17 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
-func TestWithModel_ChangesNothingElse(t *testing.T) {
+// setModel is the body of a call to an endpoint of ours.
+func setModel(body []byte, id string) ([]byte, error) {
+	return (&Provider{most: maxTokens}).body(provider.Request{Op: llmq.OpChat, ModelID: id, Body: body})
+}
+
+func TestBody_ChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, in, id, want string }{
 		{"set", `{"model":"alias","messages":[]}`, "gpt-5", `{"model":"gpt-5","messages":[]}`},
@@ -27,9 +35,9 @@ func TestWithModel_ChangesNothingElse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := []byte(tt.in)
-			got, err := withModel(in, tt.id)
+			got, err := setModel(in, tt.id)
 			if err != nil || string(got) != tt.want {
-				t.Errorf("withModel(%q, %q) = %q, %v; want %q", tt.in, tt.id, got, err, tt.want)
+				t.Errorf("setModel(%q, %q) = %q, %v; want %q", tt.in, tt.id, got, err, tt.want)
 			}
 			if string(in) != tt.in {
 				t.Errorf("the caller's bytes became %q", in)
@@ -38,25 +46,25 @@ func TestWithModel_ChangesNothingElse(t *testing.T) {
 	}
 }
 
-func TestWithModel_RefusesWhatReadsTwoWays(t *testing.T) {
+func TestBody_RefusesWhatReadsTwoWays(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{
 		``, `null`, `[]`, `"x"`, `{`, `{"model":"a"`, `{"model":"a"} {}`, `{"model":"a"}x`, `{"model":"a",}`,
 		`{"model":"a","model":"b"}`, `{"model":"a","\u006dodel":"b"}`, `{"n":1,"n":2}`, `{"model":"a","Model":"b"}`, `{"MODEL":"b"}`,
 		"{\"model\":\"a\xff\"}", `{"model":"\ud800"}`, "\xef\xbb\xbf{}", `{"a":NaN}`, strings.Repeat("[", 100_000), `{"a":` + strings.Repeat("[", 100_000),
 	} {
-		if got, err := withModel([]byte(in), "m"); err == nil {
-			t.Errorf("withModel(%.60q) = %.60q, want an error", in, got)
+		if got, err := setModel([]byte(in), "m"); err == nil {
+			t.Errorf("setModel(%.60q) = %.60q, want an error", in, got)
 		}
 	}
 }
 
-func FuzzWithModel(f *testing.F) {
+func FuzzBody(f *testing.F) {
 	for _, s := range []string{`{"model":"a"}`, `{}`, `{"n":1}`, ` { "a" : {"model":1}, "model" : null } `, `{"\u006dodel":"x"}`, `{"model":"a","model":"b"}`} {
 		f.Add([]byte(s), "gpt-5")
 	}
 	f.Fuzz(func(t *testing.T, body []byte, id string) {
-		got, err := withModel(body, id)
+		got, err := setModel(body, id)
 		if err != nil {
 			return
 		}
@@ -65,20 +73,20 @@ func FuzzWithModel(f *testing.F) {
 			t.Fatalf("a body was taken that is no JSON: %q", body)
 		}
 		if err := json.Unmarshal(got, &after); err != nil {
-			t.Fatalf("withModel(%q) is no JSON: %q", body, got)
+			t.Fatalf("setModel(%q) is no JSON: %q", body, got)
 		}
 		var model string
 		if err := json.Unmarshal(after["model"], &model); err != nil || model != id {
-			t.Fatalf("withModel(%q, %q) has the model %q", body, id, after["model"])
+			t.Fatalf("setModel(%q, %q) has the model %q", body, id, after["model"])
 		}
 		delete(before, "model")
 		delete(after, "model")
 		if len(before) != len(after) {
-			t.Fatalf("withModel(%q) = %q", body, got)
+			t.Fatalf("setModel(%q) = %q", body, got)
 		}
 		for k, v := range before {
 			if !bytes.Equal(v, after[k]) {
-				t.Fatalf("withModel(%q) changed %q: %q", body, k, after[k])
+				t.Fatalf("setModel(%q) changed %q: %q", body, k, after[k])
 			}
 		}
 	})

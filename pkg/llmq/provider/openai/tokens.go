@@ -1,0 +1,70 @@
+package openai
+
+import (
+	"github.com/tidwall/gjson"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
+)
+
+// noText names members whose strings are no text of the input: what says how to read a part of a
+// message, and media, which are counted by their size in pixels and seconds, not in characters.
+var noText = map[string]bool{
+	"role": true, "type": true, "id": true, "tool_call_id": true, "detail": true, "format": true,
+	"url": true, "data": true, "file_data": true, "file_id": true, "filename": true,
+}
+
+var _ provider.Measurer = (*Provider)(nil)
+
+// Measure is that of [provider.Measurer]. Input is the text of messages and of what tools, functions and
+// the reply's schema are described with; a token's number, as embeddings take them, is four characters. Output is the larger of
+// max_completion_tokens and max_tokens, times n: every choice is charged.
+func (p *Provider) Measure(req provider.Request) provider.Load {
+	d, err := read(req.Body)
+	if err != nil {
+		return provider.Load{NoOutput: req.Op == llmq.OpEmbeddings} // Call refuses it, and it costs nothing
+	}
+	if req.Op == llmq.OpEmbeddings {
+		input := d.value("input")
+		chars := provider.TextChars(input, nil)
+		if chars == 0 {
+			chars = 4 * provider.Numbers(input)
+		}
+		return provider.Load{InputChars: chars, NoOutput: true}
+	}
+	var load provider.Load
+	for _, name := range []string{"messages", "tools", "functions", "response_format"} {
+		load.InputChars += provider.TextChars(d.value(name), noText)
+	}
+	most, n := d.most(), 1
+	if p.injects(d, req) {
+		most = req.DefaultMaxOutput
+	}
+	if given, ok := d.number("n"); ok {
+		n = given
+	}
+	load.MaxOutput = provider.Choices(most, n)
+	return load
+}
+
+// usageOf reads what a reply says of its cost; nil where it says nothing. What was read from a
+// cache counts: OpenAI's limits know no discount for it.
+func usageOf(reply []byte) *provider.Usage {
+	usage := gjson.GetBytes(reply, "usage")
+	u := provider.Usage{Input: count(usage, "prompt_tokens"), Output: count(usage, "completion_tokens")}
+	if u == (provider.Usage{}) {
+		u.Input = count(usage, "total_tokens") // some servers tell no more of embeddings
+	}
+	if u == (provider.Usage{}) {
+		return nil
+	}
+	return &u
+}
+
+func count(usage gjson.Result, name string) int {
+	n := usage.Get(name)
+	if n.Type != gjson.Number {
+		return 0
+	}
+	return int(min(max(n.Float(), 0), 1<<40))
+}
