@@ -42,7 +42,7 @@ const (
 	lifeTime = 11 * time.Hour
 	poolSize = 4
 	// retries is one: a pooled connection may be dead after a thaw, and every script bears
-	// being sent twice.
+	// being sent twice. The repeat is on a fresh one: see conn.
 	retries = 1
 )
 
@@ -65,6 +65,7 @@ func Dial(o Options) (redis.UniversalClient, error) {
 	if o.TLS {
 		opts.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
+	opts.Dialer = dialer(o.DialTimeout, opts.TLSConfig)
 	if o.IAM != nil {
 		opts.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
 			// Signed for every dial: a token dies with the role credentials that signed it, so a
