@@ -71,10 +71,11 @@ func (g *Gate) Admit(b *luascript.Batch, a Ask) luascript.Pending[Admission] {
 	if a.Lane == llmq.LaneRT && !a.Direct && !a.Until.IsZero() {
 		until = a.Until.UnixMilli()
 	}
+	budgets := budgetTexts(t)
 	call := b.Script(&g.admit, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
 		g.now, a.CallID, string(a.Lane), g.lease.Milliseconds(), a.Tokens, until, flag(a.Direct), g.lawText(t),
 		fmt.Sprintf("%d %d %d", t.MaxConcurrency, t.Limits.Lanes[a.Lane], t.Shared.MaxConcurrency),
-		budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text())
+		budgets[0], budgets[1], budgets[2], budgets[3])
 	return func() (Admission, error) {
 		v, err := call.Ints(7)
 		if err != nil {

@@ -48,7 +48,8 @@ func (g *Gate) Check(a Ask) error {
 		if r.RPM < 0 || r.TPM < 0 || (r.RPM > 0 || r.TPM > 0) && background && r.RTShare >= 1 {
 			return llmq.Errorf(llmq.CodeConfiguration, "%s has no rate for %s: mend rpm, tpm or rt_rate_share", of.name, a.Lane).Because(ErrZeroRate)
 		}
-		if most := budgetOf(r).most(background); r.TPM > 0 && a.Tokens > most {
+		_, tokens := budgetsOf(r)
+		if most := tokens.most(background); r.TPM > 0 && a.Tokens > most {
 			return llmq.Errorf(llmq.CodeInvalidRequest, "the call needs up to %d tokens at once and %s never has more than %d: ask for less output, or raise tpm or rate_burst",
 				a.Tokens, of.name, most).At("max_tokens").Because(ErrAboveBurst)
 		}
@@ -56,47 +57,56 @@ func (g *Gate) Check(a Ask) error {
 	return nil
 }
 
-// budget is rates as the scripts take them: whole numbers.
+// budget is a configured rate as the scripts take it: whole numbers.
 type budget struct {
-	rpm, callsBurst, tpm, tokensBurst, share int
-	fixed                                    bool
+	limit, burst         int // per minute, and at once
+	partLimit, partBurst int // the same of the part that background calls draw on besides
+	fixed                bool
 }
 
-func budgetOf(r llmq.Rates) budget {
-	b := budget{rpm: r.RPM, tpm: r.TPM, share: perMille(r.RTShare), fixed: r.Fixed}
-	b.callsBurst, b.tokensBurst = max(1, (r.RPM+9)/10), max(1, (r.TPM+9)/10)
+// budgetsOf are the budgets of calls and of tokens; one that is not set has no limit.
+func budgetsOf(r llmq.Rates) (calls, tokens budget) {
+	callsBurst, tokensBurst := (r.RPM+9)/10, (r.TPM+9)/10
 	if r.Burst > 0 {
-		b.callsBurst = r.Burst
+		callsBurst = r.Burst
 		if r.RPM > 0 {
-			b.tokensBurst = max(1, int(math.Ceil(float64(r.TPM)*float64(r.Burst)/float64(r.RPM))))
+			tokensBurst = int(math.Ceil(float64(r.TPM) * float64(r.Burst) / float64(r.RPM)))
 		}
 	}
-	b.callsBurst, b.tokensBurst = min(b.callsBurst, max(1, r.RPM)), min(b.tokensBurst, max(1, r.TPM))
-	return b
+	left := 1000 - perMille(r.RTShare)
+	of := func(limit, burst int) budget {
+		burst = min(max(1, burst), max(1, limit))
+		return budget{limit: limit, burst: burst, partLimit: max(1, limit*left/1000), partBurst: max(1, burst*left/1000), fixed: r.Fixed}
+	}
+	return of(r.RPM, callsBurst), of(r.TPM, tokensBurst)
 }
 
-// most is how many tokens a call can draw at once at best.
+// most is how much a call can draw at once at best.
 func (b budget) most(background bool) int {
-	most := b.tokensBurst
-	if b.fixed {
-		most = b.tpm
+	switch {
+	case b.fixed && background:
+		return b.partLimit
+	case b.fixed:
+		return b.limit
+	case background:
+		return b.partBurst
 	}
-	if background {
-		most = max(1, most*(1000-b.share)/1000)
-	}
-	return most
+	return b.burst
 }
 
 // text is the budget for the scripts, "" where there is none.
 func (b budget) text() string {
-	if b.rpm == 0 && b.tpm == 0 {
+	if b.limit == 0 {
 		return ""
 	}
-	fixed := 0
-	if b.fixed {
-		fixed = 1
-	}
-	return fmt.Sprintf("%d %d %d %d %d %d ", b.rpm, b.callsBurst, b.tpm, b.tokensBurst, b.share, fixed)
+	return fmt.Sprintf("%d %d %d %d %d", b.limit, b.burst, b.partLimit, b.partBurst, flag(b.fixed))
+}
+
+// budgetTexts are the budgets of a target and of its provider, of calls and of tokens each.
+func budgetTexts(t llmq.Target) [4]string {
+	calls, tokens := budgetsOf(t.Limits.Rates)
+	sharedCalls, sharedTokens := budgetsOf(t.Shared.Rates)
+	return [...]string{calls.text(), tokens.text(), sharedCalls.text(), sharedTokens.text()}
 }
 
 func perMille(share float64) int { return int(share*1000 + 0.5) }
@@ -118,7 +128,7 @@ func (g *Gate) lawText(t llmq.Target) string {
 	return c.Text()
 }
 
-// breakerText is the breaker's threshold, window and cooldown for the scripts.
+// breakerConfig is the breaker's threshold, window and cooldown for the scripts.
 func breakerConfig(b llmq.Breaker) string {
 	threshold, window, cooldown := 5, 60*time.Second, 30*time.Second
 	if b.Threshold > 0 {

@@ -26,7 +26,7 @@ func BenchmarkPairsAgainstOneCommand(b *testing.B) {
 			b.Run("plain", func(b *testing.B) { comparePairs(b, c, target(20)) })
 			full := target(20)
 			full.Limits = llmq.Limits{Lanes: map[llmq.Lane]int{llmq.LaneRT: 15}, Rates: llmq.Rates{RPM: 10_000_000, TPM: 900_000_000, RTShare: 0.2}}
-			full.Shared = llmq.SharedLimits{MaxConcurrency: 30, Rates: llmq.Rates{RPM: 10_000_000}}
+			full.Shared = llmq.SharedLimits{MaxConcurrency: 30, Rates: llmq.Rates{RPM: 10_000_000, TPM: 900_000_000}}
 			b.Run("everything_set", func(b *testing.B) { comparePairs(b, c, full) })
 		})
 	}
@@ -36,6 +36,7 @@ func comparePairs(b *testing.B, c redis.UniversalClient, t llmq.Target) {
 	b.Helper()
 	g := New(luatest.Space())
 	run(b, c, g.Preset)
+	budgets := budgetTexts(t)
 	one := luascript.New("one", "#!lua\nreturn redis.call('HGET', KEYS[2], 'flow') and {0} or {1}\n")
 	const rounds = 5
 	calls := max(200, b.N/benchCallers)
@@ -46,7 +47,7 @@ func comparePairs(b *testing.B, c redis.UniversalClient, t llmq.Target) {
 			k, p := g.names(t)
 			var batch luascript.Batch
 			call := batch.Script(&one, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
-				"", "call", "rt", 60000, 1000, 0, 0, g.lawText(t), "20 0 0", budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text())
+				"", "call", "rt", 60000, 1000, 0, 0, g.lawText(t), "20 0 0", budgets[0], budgets[1], budgets[2], budgets[3])
 			if err := batch.Run(b.Context(), c); err != nil {
 				b.Error(err)
 			}

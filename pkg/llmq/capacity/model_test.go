@@ -228,7 +228,7 @@ func (m *model) agree() {
 		}
 		r := t.Limits.Rates
 		if now := m.spent[i].in(m.now); r.RPM > 0 || r.TPM > 0 {
-			if st.CallsUsed != now.calls || st.TokensUsed != now.tokens {
+			if r.RPM > 0 && st.CallsUsed != now.calls || r.TPM > 0 && st.TokensUsed != now.tokens {
 				m.Fatalf("%s: %d calls and %d tokens are spent, the rule says %+v", t, st.CallsUsed, st.TokensUsed, now)
 			}
 			if r.RPM > 0 && st.CallsLeft != max(0, r.RPM-now.calls) || r.TPM > 0 && st.TokensLeft != max(0, r.TPM-now.tokens) {

@@ -28,7 +28,7 @@ type State struct {
 	Learned Learned           // the limits in force, and which of them binds
 
 	CallsLeft, TokensLeft             int // what an rt call could draw of the budgets now; None
-	CallsUsed, TokensUsed             int // of this minute of the calendar; None
+	CallsUsed, TokensUsed             int // of them in this minute of the calendar; None
 	SharedInUse                       int // slots held over all targets of the provider, where it has a cap
 	SharedCallsLeft, SharedTokensLeft int // of the provider's budgets; None
 
@@ -42,8 +42,9 @@ type State struct {
 // Peek reads a target's state and changes nothing.
 func (g *Gate) Peek(b *luascript.Batch, t llmq.Target) luascript.Pending[State] {
 	k, p := g.names(t)
+	budgets := budgetTexts(t)
 	call := b.Script(&g.peek, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
-		g.now, g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text())
+		g.now, g.lawText(t), budgets[0], budgets[1], budgets[2], budgets[3])
 	return func() (State, error) {
 		const own = 19 // integers before the law's
 		v, err := call.Ints(own + learnedFacts)

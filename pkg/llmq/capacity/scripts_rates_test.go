@@ -17,81 +17,81 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "smooth: the burst back to back, then the rate",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a rt", "0", "$rpm10x2 $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "0", "$rpm10x2 $none", "0 0 2 2 0 0 0"),
+			ask(0, "a rt", "0", "$rpm10x2 $none $none $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "0", "$rpm10x2 $none $none $none", "0 0 2 2 0 0 0"),
 			settle(0, "a rt ok", "1 0"), settle(0, "b rt ok", "1 0"),
-			ask(1000, "c rt", "0", "$rpm10x2 $none", "8 5000 0 2 0 1000 0"), ask(5999, "c rt", "0", "$rpm10x2 $none", "8 500 0 2 0 5999 0"),
-			ask(6000, "c rt", "0", "$rpm10x2 $none", "0 0 1 2 6000 6000 0"),
+			ask(1000, "c rt", "0", "$rpm10x2 $none $none $none", "8 5000 0 2 0 1000 0"), ask(5999, "c rt", "0", "$rpm10x2 $none $none $none", "8 500 0 2 0 5999 0"),
+			ask(6000, "c rt", "0", "$rpm10x2 $none $none $none", "0 0 1 2 6000 6000 0"),
 		},
 	},
 	{ // R02
 		Name:  "fixed: the whole budget from each calendar minute, not one more",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(39_998, "a rt", "0", "$minute2 $none", "0 0 1 2 39998 39998 0"), ask(39_998, "b rt", "0", "$minute2 $none", "0 0 2 2 39998 39998 0"),
+			ask(39_998, "a rt", "0", "$minute2 $none $none $none", "0 0 1 2 39998 39998 0"), ask(39_998, "b rt", "0", "$minute2 $none $none $none", "0 0 2 2 39998 39998 0"),
 			settle(39_998, "a rt ok", "1 0"),
-			ask(39_999, "c rt", "0", "$minute2 $none", "8 500 1 2 0 39999 0"), ask(40_000, "c rt", "0", "$minute2 $none", "0 0 2 2 40000 40000 0"),
+			ask(39_999, "c rt", "0", "$minute2 $none $none $none", "8 500 1 2 0 39999 0"), ask(40_000, "c rt", "0", "$minute2 $none $none $none", "0 0 2 2 40000 40000 0"),
 		},
 	},
 	{ // R04
 		Name:  "fixed: background gets its part, rt all",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "a bg failed", "1 0"),
-			ask(0, "b bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "b bg failed", "1 0"),
-			ask(0, "c bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "c bg failed", "1 0"),
-			ask(0, "d bg", "0", "$minute5 $none", "0 0 1 2 0 0 0"), settle(0, "d bg failed", "1 0"),
-			ask(0, "e bulk", "0", "$minute5 $none", "8 40000 0 2 0 0 0"), ask(0, "f rt", "0", "$minute5 $none", "0 0 1 2 0 0 0"),
-			ask(0, "g rt", "0", "$minute5 $none", "8 40000 1 2 0 0 0"),
+			ask(0, "a bg", "0", "$minute5 $none $none $none", "0 0 1 2 0 0 0"), settle(0, "a bg failed", "1 0"),
+			ask(0, "b bg", "0", "$minute5 $none $none $none", "0 0 1 2 0 0 0"), settle(0, "b bg failed", "1 0"),
+			ask(0, "c bg", "0", "$minute5 $none $none $none", "0 0 1 2 0 0 0"), settle(0, "c bg failed", "1 0"),
+			ask(0, "d bg", "0", "$minute5 $none $none $none", "0 0 1 2 0 0 0"), settle(0, "d bg failed", "1 0"),
+			ask(0, "e bulk", "0", "$minute5 $none $none $none", "8 40000 0 2 0 0 0"), ask(0, "f rt", "0", "$minute5 $none $none $none", "0 0 1 2 0 0 0"),
+			ask(0, "g rt", "0", "$minute5 $none $none $none", "8 40000 1 2 0 0 0"),
 		},
 	},
 	{ // H13
 		Name:  "tokens: reserved before, settled after; the refused leave no trace",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a rt", "400", "$tpm $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$tpm $none", "0 0 2 2 0 0 0"), ask(0, "c rt", "400", "$tpm $none", "9 40000 2 2 0 0 0"),
-			paid(1, "a rt ok", "400 50", "$tpm $none", "1 0"), paid(1, "b rt ok", "400 50", "$tpm $none", "1 0"), paid(1, "b rt ok", "400 50", "$tpm $none", "0 0"),
-			do("peek", 1, "$law $tpm $none", "0 0 0 0 0 -1 900 2 100 0 -1 -1 0 0 2 0 0 0 0 "+idle),
+			ask(0, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 0 0 0"), ask(0, "c rt", "400", "$none $tpm $none $none", "9 40000 2 2 0 0 0"),
+			paid(1, "a rt ok", "400 50", "$none $tpm $none $none", "1 0"), paid(1, "b rt ok", "400 50", "$none $tpm $none $none", "1 0"), paid(1, "b rt ok", "400 50", "$none $tpm $none $none", "0 0"),
+			do("peek", 1, "$law $none $tpm $none $none", "0 0 0 0 0 -1 900 -1 100 0 -1 -1 0 0 2 0 0 0 0 "+idle),
 		},
 	},
 	{ // C13
 		Name:  "tokens: a lapsed reservation stays charged",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			do("admit", 0, "a rt 100 900 0 0 $law $caps $tpm $none", "0 0 1 2 0 0 0"), ask(200, "b rt", "200", "$tpm $none", "9 39800 0 2 0 200 0"),
-			paid(300, "a rt ok", "900 10", "$tpm $none", "0 0"), do("peek", 300, "$law $tpm $none", "0 0 0 0 0 -1 100 1 900 0 -1 -1 0 0 0 0 0 0 1 "+idle),
+			do("admit", 0, "a rt 100 900 0 0 $law $caps $none $tpm $none $none", "0 0 1 2 0 0 0"), ask(200, "b rt", "200", "$none $tpm $none $none", "9 39800 0 2 0 200 0"),
+			paid(300, "a rt ok", "900 10", "$none $tpm $none $none", "0 0"), do("peek", 300, "$law $none $tpm $none $none", "0 0 0 0 0 -1 100 -1 900 0 -1 -1 0 0 0 0 0 0 1 "+idle),
 		},
 	},
 	{
 		Name:  "tokens: what an earlier minute reserved is not given to this one, what it owes is",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a rt", "400", "$tpm $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$tpm $none", "0 0 2 2 0 0 0"),
-			paid(40_000, "a rt ok", "400 50", "$tpm $none", "1 0"), paid(40_000, "b rt ok", "400 600", "$tpm $none", "1 0"),
-			do("peek", 40_000, "$law $tpm $none", "0 0 0 0 0 -1 800 0 200 0 -1 -1 0 0 2 0 0 0 0 "+idle),
+			ask(0, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 0 0 0"),
+			paid(40_000, "a rt ok", "400 50", "$none $tpm $none $none", "1 0"), paid(40_000, "b rt ok", "400 600", "$none $tpm $none $none", "1 0"),
+			do("peek", 40_000, "$law $none $tpm $none $none", "0 0 0 0 0 -1 800 -1 200 0 -1 -1 0 0 2 0 0 0 0 "+idle),
 		},
 	},
 	{
 		Name:  "undone: calls and tokens come back, though the answer was lost",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a rt", "500", "$smooth $none", "0 0 1 2 0 0 0"), do("peek", 0, "$law $smooth $none", "0 1 0 0 0 -1 100 1 500 0 -1 -1 0 0 0 0 0 0 0 "+idle),
-			do("settle", 1, "a rt undone 0 0 500 0 0 0 $law $smooth $none $breaker 99999 0", "1 0"),
-			do("peek", 1, "$law $smooth $none", "0 0 0 0 0 -1 600 0 0 0 -1 -1 0 0 0 0 0 1 0 "+idle),
+			ask(0, "a rt", "500", "$none $smooth $none $none", "0 0 1 2 0 0 0"), do("peek", 0, "$law $none $smooth $none $none", "0 1 0 0 0 -1 100 -1 500 0 -1 -1 0 0 0 0 0 0 0 "+idle),
+			do("settle", 1, "a rt undone 0 0 500 0 0 0 $law $none $smooth $none $none $breaker 99999 0", "1 0"),
+			do("peek", 1, "$law $none $smooth $none $none", "0 0 0 0 0 -1 600 -1 0 0 -1 -1 0 0 0 0 0 1 0 "+idle),
 		},
 	},
 	{ // R09
 		Name:  "shared: the provider's budget bounds all its targets, and the longer wait is told",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a rt", "0", "$none $rpm10", "0 0 1 2 0 0 0"), ask(0, "b rt", "0", "$rpm10 $rpm10", "10 6000 1 2 0 0 0"),
-			ask(0, "c rt", "0", "$minute2 $minute2", "0 0 2 2 0 0 0"),
+			ask(0, "a rt", "0", "$none $none $rpm10 $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "0", "$rpm10 $none $rpm10 $none", "10 6000 1 2 0 0 0"),
+			ask(0, "c rt", "0", "$minute2 $none $minute2 $none", "0 0 2 2 0 0 0"),
 		},
 	},
 	{ // C12
 		Name: "rates: a wipe fills no budget",
 		Calls: []luatest.Step{
-			admit(0, "x rt", "13 15000 0 0 0 0 0"), ask(15_000, "a rt", "0", "$minute2 $none", "8 25000 0 2 0 15000 0"),
-			ask(40_000, "a rt", "0", "$minute2 $none", "0 0 1 2 40000 40000 0"),
+			admit(0, "x rt", "13 15000 0 0 0 0 0"), ask(15_000, "a rt", "0", "$minute2 $none $none $none", "8 25000 0 2 0 15000 0"),
+			ask(40_000, "a rt", "0", "$minute2 $none $none $none", "0 0 1 2 40000 40000 0"),
 		},
 	},
 }
@@ -144,5 +144,5 @@ var breakerCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 }
 
 func broken(at int64, end, reply string) luatest.Step {
-	return do("settle", at, end+" @0 @0 0 0 0 1 $law $none $none $breaker 100 1", reply)
+	return do("settle", at, end+" @0 @0 0 0 0 1 $law $none $none $none $none $breaker 100 1", reply)
 }

@@ -14,8 +14,8 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "admit: again renews the same slot, even when full, and takes nothing again",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $none", "0 0 1 2 0 0 0"), do("admit", 50, "a rt 100 0 0 0 $law $shared $rpm10 $none", "0 0 1 2 0 50 0"),
-			do("peek", 50, "$law $rpm10 $none", "0 1 0 0 0 0 -1 1 0 1 -1 -1 0 0 0 0 0 0 0 "+idle),
+			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 0 0"), do("admit", 50, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 50 0"),
+			do("peek", 50, "$law $rpm10 $none $none $none", "0 1 0 0 0 0 -1 1 -1 1 -1 -1 0 0 0 0 0 0 0 "+idle),
 		},
 		State: map[string]string{"rt": "a=@150", "pslots": "a=@150"},
 	},
@@ -40,7 +40,7 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "admit: a lane's cap",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			do("admit", 0, "a rt 100 0 0 0 $law $lane $none $none", "0 0 1 2 0 0 0"), do("admit", 0, "b rt 100 0 0 0 $law $lane $none $none", "6 1000 1 2 0 0 0"),
+			do("admit", 0, "a rt 100 0 0 0 $law $lane $none $none $none $none", "0 0 1 2 0 0 0"), do("admit", 0, "b rt 100 0 0 0 $law $lane $none $none $none $none", "6 1000 1 2 0 0 0"),
 			admit(0, "c bulk", "0 0 2 2 0 0 0"),
 		},
 	},
@@ -48,8 +48,8 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "admit: the provider's cap counts slots of other targets, and refuses without a trace",
 		Given: []string{known, "ZADD $pslots @100 other"},
 		Calls: []luatest.Step{
-			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $rpm10", "7 100 0 2 0 0 0"),
-			do("admit", 100, "a rt 100 0 0 0 $law $shared $rpm10 $rpm10", "0 0 1 2 100 100 0"),
+			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $none $rpm10 $none", "7 100 0 2 0 0 0"),
+			do("admit", 100, "a rt 100 0 0 0 $law $shared $rpm10 $none $rpm10 $none", "0 0 1 2 100 100 0"),
 		},
 		State: map[string]string{"rt": "a=@200", "pslots": "a=@200"},
 	},
@@ -57,10 +57,10 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "admit: a refused rt call waits until its deadline, the nearest first",
 		Given: []string{known, "ZADD $rt @100 x @100 y"},
 		Calls: []luatest.Step{
-			do("admit", 10, "a rt 100 0 @5000 0 $law $caps $none $none", "1 100 2 2 0 10 1"),
-			do("admit", 10, "b rt 100 0 @4000 0 $law $caps $none $none", "1 100 2 2 0 10 1"),
-			do("admit", 10, "a rt 100 0 @5000 0 $law $caps $none $none", "1 200 2 2 0 10 2"),
-			do("admit", 4000, "c rt 100 0 @4001 0 $law $caps $none $none", "0 0 1 2 4000 4000 0"),
+			do("admit", 10, "a rt 100 0 @5000 0 $law $caps $none $none $none $none", "1 100 2 2 0 10 1"),
+			do("admit", 10, "b rt 100 0 @4000 0 $law $caps $none $none $none $none", "1 100 2 2 0 10 1"),
+			do("admit", 10, "a rt 100 0 @5000 0 $law $caps $none $none $none $none", "1 200 2 2 0 10 2"),
+			do("admit", 4000, "c rt 100 0 @4001 0 $law $caps $none $none $none $none", "0 0 1 2 4000 4000 0"),
 		},
 		State: map[string]string{"waiting": "b=@4000 a=@5000"},
 	},
@@ -68,8 +68,8 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "admit: a direct call is admitted only beyond the rt calls that wait",
 		Given: []string{known, "ZADD $waiting @5000 w @10 gone", "HSET $state waits @5000"},
 		Calls: []luatest.Step{
-			do("admit", 20, "a rt 100 0 0 1 $law $caps $none $none", "0 0 1 2 20 20 0"), do("admit", 20, "b rt 100 0 0 1 $law $caps $none $none", "1 1000 1 2 0 20 0"),
-			do("admit", 20, "w rt 100 0 @5000 0 $law $caps $none $none", "0 0 2 2 20 20 0"),
+			do("admit", 20, "a rt 100 0 0 1 $law $caps $none $none $none $none", "0 0 1 2 20 20 0"), do("admit", 20, "b rt 100 0 0 1 $law $caps $none $none $none $none", "1 1000 1 2 0 20 0"),
+			do("admit", 20, "w rt 100 0 @5000 0 $law $caps $none $none $none $none", "0 0 2 2 20 20 0"),
 		},
 		State: map[string]string{"waiting": "gone=@10"},
 	},
@@ -94,7 +94,7 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			admit(0, "a rt", "0 0 1 2 0 0 0"), settle(1, "a rt ok", "1 0"), settle(1, "a rt ok", "0 0"), settle(2, "a rt throttled", "0 0"),
-			do("peek", 2, "$law $none $none", "0 0 0 0 0 -1 -1 -1 -1 0 -1 -1 0 0 1 0 0 0 0 "+idle),
+			do("peek", 2, "$law $none $none $none $none", "0 0 0 0 0 -1 -1 -1 -1 0 -1 -1 0 0 1 0 0 0 0 "+idle),
 		},
 	},
 	{

@@ -19,7 +19,8 @@ func bench() luatest.Bench {
 	t := llmq.Target{Model: "m", Name: "t", Provider: "p", MaxConcurrency: 2}
 	g := New(luatest.Space())
 	k, p := g.names(t)
-	of := func(rates llmq.Rates) string { return budgetOf(rates).text() }
+	calls := func(rates llmq.Rates) string { c, _ := budgetsOf(rates); return c.text() }
+	tokens := func(rates llmq.Rates) string { _, t := budgetsOf(rates); return t.text() }
 	return luatest.Bench{
 		Scripts: map[string]luatest.Runnable{
 			"admit":  {Script: g.admit, Keys: []string{"epoch", "state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
@@ -32,8 +33,8 @@ func bench() luatest.Bench {
 		},
 		Args: map[string]string{
 			"law": g.lawText(t), "none": "", "caps": "2 0 0", "lane": "2 1 0", "shared": "2 0 1",
-			"rpm10": of(llmq.Rates{RPM: 10}), "rpm10x2": of(llmq.Rates{RPM: 10, Burst: 2}), "minute2": of(llmq.Rates{RPM: 2, Fixed: true}),
-			"minute5": of(llmq.Rates{RPM: 5, Fixed: true, RTShare: 0.2}), "tpm": of(llmq.Rates{TPM: 1000, Fixed: true}), "smooth": of(llmq.Rates{TPM: 6000}),
+			"rpm10": calls(llmq.Rates{RPM: 10}), "rpm10x2": calls(llmq.Rates{RPM: 10, Burst: 2}), "minute2": calls(llmq.Rates{RPM: 2, Fixed: true}),
+			"minute5": calls(llmq.Rates{RPM: 5, Fixed: true, RTShare: 0.2}), "tpm": tokens(llmq.Rates{TPM: 1000, Fixed: true}), "smooth": tokens(llmq.Rates{TPM: 6000}),
 			"breaker": breakerConfig(llmq.Breaker{Threshold: 2, Window: time.Minute, Cooldown: time.Second}),
 			"l:a":     "rt a", "l:ab": "rt a bg b",
 		},
@@ -46,13 +47,13 @@ func do(script string, at int64, args, reply string) luatest.Step {
 
 // admit is a step for a lease of 100 ms without budgets, given id and lane.
 func admit(at int64, idLane, reply string) luatest.Step {
-	return do("admit", at, idLane+" 100 0 0 0 $law $caps $none $none", reply)
+	return do("admit", at, idLane+" 100 0 0 0 $law $caps $none $none $none $none", reply)
 }
 
 // settle is a step for a call whose admission was at 0 and that reserved nothing, given id, lane
 // and ending.
 func settle(at int64, end, reply string) luatest.Step {
-	return do("settle", at, end+" @0 @0 0 0 0 0 $law $none $none $breaker 100 1", reply)
+	return do("settle", at, end+" @0 @0 0 0 0 0 $law $none $none $none $none $breaker 100 1", reply)
 }
 
 // idle is the law's facts of a target that was never throttled: 2 slots, as configured.

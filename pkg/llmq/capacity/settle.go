@@ -69,9 +69,10 @@ func (s Slot) Ask() Ask { return s.ask }
 func (g *Gate) end(b *luascript.Batch, s Slot, ending string, used int, retryAfter time.Duration, broken bool) luascript.Pending[Settled] {
 	t := s.ask.Target
 	k, p := g.names(t)
+	budgets := budgetTexts(t)
 	call := b.Script(&g.settle, []string{k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
 		g.now, s.ask.CallID, string(s.ask.Lane), ending, s.stamp, s.at, s.ask.Tokens, used, max(0, retryAfter.Milliseconds()), flag(broken),
-		g.lawText(t), budgetOf(t.Limits.Rates).text(), budgetOf(t.Shared.Rates).text(), breakerConfig(t.Limits.Breaker),
+		g.lawText(t), budgets[0], budgets[1], budgets[2], budgets[3], breakerConfig(t.Limits.Breaker),
 		g.lease.Milliseconds(), flag(t.Shared.MaxConcurrency > 0))
 	return func() (Settled, error) {
 		v, err := call.Ints(2)

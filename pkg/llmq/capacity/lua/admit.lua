@@ -2,15 +2,15 @@
 -- admit.lua: may this call start now? Everything it needs is taken, or nothing is and the answer says what
 -- was missing and when to ask again.
 -- KEYS[1] llmq:<env>:cap:{cap}:epoch  string  when admissions begin, in ms; none: the store was wiped
--- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, owed, heard, rate, breaker, waits, calls by ending
+-- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, ok, rpm, tpm, breaker, waits, calls by other endings
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[5] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
 -- KEYS[6] llmq:<env>:cap:{cap}:<alias>@<target>:waiting  zset  call id of a waiting rt call -> deadline in ms
 -- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:slots         zset  call id -> lease end in ms, over all its targets
--- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rate
--- State: owed is what calls that ended well cost beyond what they reserved, in tokens, since the law last
--- heard of any; heard how many had ended well by then; waits the latest deadline of a waiting rt call.
+-- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rpm, tpm
+-- State: ok is how many calls ended well, what they cost beyond what they reserved, in tokens, since the law
+-- last heard of any, and 1 while it has not; waits is the latest deadline of a waiting rt call.
 -- ARGV[1] now_ms    integer, "" = server TIME
 -- ARGV[2] call_id   string, unique to this admission; a repeat renews what it has
 -- ARGV[3] lane      string: rt, bg, bulk
@@ -20,8 +20,10 @@
 -- ARGV[7] direct    integer, 1: admitted only beyond the rt calls that wait
 -- ARGV[8] law       string, see LawConfig
 -- ARGV[9] caps      string: of the target, of this lane, of the provider; 0 is none
--- ARGV[10] budgets  string: of the target, see rates.lua; "" is none
--- ARGV[11] shared   string: budgets of the provider
+-- ARGV[10] rpm      string: the target's budget of calls, see rates.lua; "" is none
+-- ARGV[11] tpm      string: of tokens
+-- ARGV[12] shared_rpm  string: the provider's
+-- ARGV[13] shared_tpm  string: of tokens
 -- Returns {missing, retry_ms, in_use, limit, stamp, at, place}; missing 0 granted, 1 to 5 as the law says,
 -- 6 lane cap, 7 provider's cap, 8 calls and 9 tokens per minute, 10 and 11 the provider's, 12 breaker,
 -- 13 nothing is admitted after a wipe.
@@ -41,27 +43,27 @@ if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000 + floor(t[2] / 1000)
 end
-local id, lane, lease_end, now_text = ARGV[2], ARGV[3], format('%.0f', now + ARGV[4]), format('%.0f', now)
+local id, lane, lease_end, now_text = ARGV[2], ARGV[3], format('%d', now + ARGV[4]), format('%d', now)
 local tokens, until_ms, direct = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local rt, own = lane == 'rt', lanes[lane]
 local cap, lane_cap, shared_cap = match(ARGV[9], '(%d+) (%d+) (%d+)')
 cap, lane_cap, shared_cap = tonumber(cap), tonumber(lane_cap), tonumber(shared_cap)
 
-local LANE, SHARED, BUDGET, SHARED_BUDGET, BREAKER, EPOCH = 6, 7, 7, 9, 12, 13 -- a budget's two come after it
+local LANE, SHARED, RPM, TPM, SHARED_RPM, SHARED_TPM, BREAKER, EPOCH = 6, 7, 8, 9, 10, 11, 12, 13
 local QUARANTINE_MS = 15000 -- live workers renew every 10 s: by then every call in flight is known again
 local AT_ONCE = 64 -- leases that one call clears away
 local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 1000 -- the rate is a guess: who waits live looks in
 local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 
 local f1, f2, f3, f4, f5, f6, f7, f8, f9 = unpack(law.FIELDS)
-local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'ok', 'heard', 'owed', 'rate', 'breaker', 'waits')
-local ok, rate_text, breaker_text, waits = fields[10], fields[13], fields[14], tonumber(fields[15] or 0)
+local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'ok', 'rpm', 'tpm', 'breaker', 'waits')
+local ok, breaker_text, waits = fields[10], fields[13], tonumber(fields[14] or 0)
 -- opened tells when admissions began. A state that lives was not wiped, so seldom anybody asks.
 local function opened()
   local opens = tonumber(redis.call('GET', epoch) or nil)
   if not opens or opens - now > QUARANTINE_MS then -- the second: a clock that stepped back
     opens = now + QUARANTINE_MS
-    redis.call('SET', epoch, format('%.0f', opens))
+    redis.call('SET', epoch, format('%d', opens))
   end
   return opens
 end
@@ -84,7 +86,8 @@ local function live(key)
 end
 local rt_in_use, bg_in_use, bulk_in_use = live(lanes.rt), live(lanes.bg), live(lanes.bulk)
 local in_use, lapsed_here = rt_in_use + bg_in_use + bulk_in_use, lapsed
-if ok ~= fields[11] then law.ended(s, now, now, 0, 'ok', tonumber(fields[12] or 0), 0, in_use) end
+local well, owed = match(ok or '', '(%d+) (%S+) 1')
+if well then law.ended(s, now, now, 0, 'ok', tonumber(owed), 0, in_use) end
 
 -- What is missing. The law is asked last, and only when all else is there: it learns from what it held
 -- back itself.
@@ -110,21 +113,20 @@ local lane_in_use = rt and rt_in_use or lane == 'bg' and bg_in_use or bulk_in_us
 if missing == 0 and lane_cap > 0 and lane_in_use + ahead >= lane_cap then missing = LANE end
 if missing == 0 and shared_cap > 0 and live(shared_slots) + ahead >= shared_cap then missing = SHARED end
 
-local rates, budgets, shared_budgets
-if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '') then
-  rates = rates_of()
-  local shared_text = ARGV[11] ~= '' and redis.call('HGET', provider, 'rate')
-  local empty_at = 0
-  if ARGV[10] ~= '' and not rate_text or ARGV[11] ~= '' and not shared_text then empty_at = opened() - QUARANTINE_MS end
-  budgets = rates.load(now, ARGV[10], rate_text or nil, empty_at)
-  shared_budgets = rates.load(now, ARGV[11], shared_text or nil, empty_at)
-  if budgets then
-    local which, wait = rates.wait(budgets, not rt, 1 + ahead, tokens)
-    if which > 0 then missing, retry = BUDGET + which, wait end
+-- What is drawn of a budget is written only when all is there.
+local rpm, tpm, shared_rpm, shared_tpm
+if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '') then
+  local rates = rates_of()
+  local function draw(code, config, text, need, cost)
+    if config == '' or cost == 0 and text then return end -- the first call begins the budget, whatever it costs: it may owe in the end
+    local wait, drawn = rates.draw(now, config, text, text or opened() - QUARANTINE_MS, not rt, need, cost)
+    if wait > retry then missing, retry = code, wait end
+    return drawn
   end
-  if shared_budgets then
-    local which, wait = rates.wait(shared_budgets, not rt, 1 + ahead, tokens)
-    if which > 0 and wait > retry then missing, retry = SHARED_BUDGET + which, wait end
+  rpm, tpm = draw(RPM, ARGV[10], fields[11], 1 + ahead, 1), draw(TPM, ARGV[11], fields[12], tokens, tokens)
+  if ARGV[12] ~= '' or ARGV[13] ~= '' then
+    local shared = redis.call('HMGET', provider, 'rpm', 'tpm')
+    shared_rpm, shared_tpm = draw(SHARED_RPM, ARGV[12], shared[1], 1 + ahead, 1), draw(SHARED_TPM, ARGV[13], shared[2], tokens, tokens)
   end
 end
 if missing == 0 then
@@ -171,22 +173,16 @@ else
   if rt and waits > now then redis.call('ZREM', waiting, id) end
   stamp = law.started(s, rt, tokens, in_use)
   changed = law.dump(s)
-  if budgets then
-    rates.take(budgets, not rt, 1, tokens)
-    changed[#changed + 1], changed[#changed + 2] = 'rate', rates.text(budgets)
-  end
-  if shared_budgets then
-    rates.take(shared_budgets, not rt, 1, tokens)
-    redis.call('HSET', provider, 'rate', rates.text(shared_budgets))
-  end
+  if rpm then changed[#changed + 1], changed[#changed + 2] = 'rpm', rpm end
+  if tpm then changed[#changed + 1], changed[#changed + 2] = 'tpm', tpm end
+  if shared_rpm then redis.call('HSET', provider, 'rpm', shared_rpm) end
+  if shared_tpm then redis.call('HSET', provider, 'tpm', shared_tpm) end
   if b and b.state == breaker.HALF_OPEN then
     breaker.probe_with(b, id)
     changed[#changed + 1], changed[#changed + 2] = 'breaker', breaker.text(b)
   end
 end
-if ok ~= fields[11] then
-  for _, word in ipairs({ 'heard', ok, 'owed', '0' }) do changed[#changed + 1] = word end
-end
+if well then changed[#changed + 1], changed[#changed + 2] = 'ok', well .. ' 0 0' end
 if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
 if lapsed_here > 0 then redis.call('HINCRBY', state, 'lapsed', lapsed_here) end
 local limit = max(1, floor(s.slots.limit / 1000))

@@ -27,7 +27,7 @@ do
   -- text is nil for a breaker that has nothing to remember.
   function breaker.text(b)
     if b.failures == 0 and b.open_until == 0 then return nil end
-    return format('%.0f %.0f %.0f %.0f %s', b.failures, b.answers, b.window_at, b.open_until, b.probe)
+    return format('%d %d %d %d %s', b.failures, b.answers, b.window_at, b.open_until, b.probe)
   end
 
   function breaker.probing(b) return b.probe ~= NOBODY and b.probe or nil end

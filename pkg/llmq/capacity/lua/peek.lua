@@ -1,17 +1,19 @@
 #!lua
 -- peek.lua: what is known of a target, and nothing is changed. (No flags=no-writes: miniredis takes TIME for a write.)
 -- KEYS[1] llmq:<env>:cap:{cap}:epoch  string  when admissions begin, in ms; none: the store was wiped
--- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, rate, breaker, calls by ending
+-- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, rpm, tpm, breaker, calls by ending
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[5] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
 -- KEYS[6] llmq:<env>:cap:{cap}:<alias>@<target>:waiting  zset  call id of a waiting rt call -> deadline in ms
 -- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:slots         zset  call id -> lease end in ms, over all its targets
--- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rate
+-- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rpm, tpm
 -- ARGV[1] now_ms   integer, "" = server TIME
 -- ARGV[2] law      string, see LawConfig
--- ARGV[3] budgets  string: of the target, see rates.lua; "" is none
--- ARGV[4] shared   string: budgets of the provider
+-- ARGV[3] rpm      string: the target's budget of calls, see rates.lua; "" is none
+-- ARGV[4] tpm      string: of tokens
+-- ARGV[5] shared_rpm  string: the provider's
+-- ARGV[6] shared_tpm  string: of tokens
 -- Returns {quarantine_ms, rt, bg, bulk, waiting, calls_left, tokens_left, calls_used, tokens_used,
 -- shared_in_use, shared_calls_left, shared_tokens_left, breaker, open_ms, ok, throttled, failed, abandoned,
 -- lapsed, then law.facts}; -1 where no budget is set.
@@ -24,20 +26,23 @@ if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000 + math.floor(t[2] / 1000)
 end
-local after = string.format('(%.0f', now)
+local after = string.format('(%d', now)
 local function live(key) return redis.call('ZCOUNT', key, after, '+inf') end
 
 local opens = tonumber(redis.call('GET', epoch) or nil) or now + 15000
-local fields = redis.call('HMGET', state, 'rate', 'breaker', 'ok', 'throttled', 'failed', 'abandoned', 'lapsed', unpack(law.FIELDS))
-local s = law.load(now, ARGV[2], { unpack(fields, 8) })
+local fields = redis.call('HMGET', state, 'rpm', 'tpm', 'breaker', 'ok', 'throttled', 'failed', 'abandoned', 'lapsed', unpack(law.FIELDS))
+local s = law.load(now, ARGV[2], { unpack(fields, 9) })
 local facts = law.facts(s, now)
-local budgets = rates.load(now, ARGV[3], fields[1] or nil, opens - 15000)
-local shared = rates.load(now, ARGV[4], redis.call('HGET', provider, 'rate') or nil, opens - 15000)
-local b = breaker.load(now, fields[2] or nil)
+local function left(config, text) return rates.left(now, config, text, opens - 15000) end
+local calls_left, calls_used = left(ARGV[3], fields[1])
+local tokens_left, tokens_used = left(ARGV[4], fields[2])
+local shared = redis.call('HMGET', provider, 'rpm', 'tpm')
+local shared_calls_left, shared_tokens_left = left(ARGV[5], shared[1]), (left(ARGV[6], shared[2]))
+local b = breaker.load(now, fields[3] or nil)
 local function count(i) return tonumber(fields[i] or 0) end
 return {
   math.max(0, opens - now), live(KEYS[3]), live(KEYS[4]), live(KEYS[5]), live(waiting),
-  rates.left(budgets, rates.CALLS), rates.left(budgets, rates.TOKENS), budgets and budgets[1].used or -1, budgets and budgets[2].used or -1,
-  live(shared_slots), rates.left(shared, rates.CALLS), rates.left(shared, rates.TOKENS),
-  b.state, b.state == breaker.OPEN and b.open_until - now or 0, count(3), count(4), count(5), count(6), count(7), unpack(facts)
+  calls_left, tokens_left, calls_used, tokens_used, live(shared_slots), shared_calls_left, shared_tokens_left,
+  b.state, b.state == breaker.OPEN and b.open_until - now or 0,
+  tonumber(match(fields[4] or '0', '%d+')), count(5), count(6), count(7), count(8), unpack(facts)
 }

@@ -19,9 +19,9 @@ if not now then
   now = t[1] * 1000 + math.floor(t[2] / 1000)
 end
 local QUARANTINE_MS = 15000 -- as in admit.lua
-redis.call('SET', epoch, string.format('%.0f', now + QUARANTINE_MS), 'NX')
+redis.call('SET', epoch, string.format('%d', now + QUARANTINE_MS), 'NX')
 
-local lease_end, renewed, anew = string.format('%.0f', now + ARGV[2]), 0, 0
+local lease_end, renewed, anew = string.format('%d', now + ARGV[2]), 0, 0
 for lane, id in string.gmatch(ARGV[4], '(%S+) (%S+)') do
   anew = anew + redis.call('ZADD', lanes[lane], lease_end, id)
   if ARGV[3] == '1' then redis.call('ZADD', shared_slots, lease_end, id) end

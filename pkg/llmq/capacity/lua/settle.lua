@@ -7,7 +7,7 @@
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
 -- KEYS[5] llmq:<env>:cap:{cap}:<alias>@<target>:waiting  zset  call id of a waiting rt call -> deadline in ms
 -- KEYS[6] llmq:<env>:cap:{cap}:@<provider>:slots         zset  call id -> lease end in ms, over all its targets
--- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:state         hash  rate
+-- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:state         hash  rpm, tpm
 -- ARGV[1] now_ms    integer, "" = server TIME
 -- ARGV[2] call_id   string
 -- ARGV[3] lane      string: rt, bg, bulk
@@ -19,11 +19,13 @@
 -- ARGV[9] retry_ms  integer, what a throttled call was told to wait; 0 nothing
 -- ARGV[10] broken   integer, 1: it says that the target is broken
 -- ARGV[11] law      string, see LawConfig
--- ARGV[12] budgets  string: of the target, see rates.lua; "" is none
--- ARGV[13] shared   string: budgets of the provider
--- ARGV[14] breaker  string: threshold window_ms cooldown_ms
--- ARGV[15] lease_ms integer > 0
--- ARGV[16] capped   integer, 1: the provider has a cap
+-- ARGV[12] rpm      string: the target's budget of calls, see rates.lua; "" is none
+-- ARGV[13] tpm      string: of tokens
+-- ARGV[14] shared_rpm  string: the provider's
+-- ARGV[15] shared_tpm  string: of tokens
+-- ARGV[16] breaker  string: threshold window_ms cooldown_ms
+-- ARGV[17] lease_ms integer > 0
+-- ARGV[18] capped   integer, 1: the provider has a cap
 -- Returns {returned, open_ms}; returned 1 the slot was held until now, 0 it was not; open_ms for how long the
 -- target's breaker is open.
 local function law_of() -- a chunk costs time when it is set up, and most calls end well
@@ -47,11 +49,11 @@ local undone, background = ending == 'undone', lane ~= 'rt'
 if undone then
   if not background then redis.call('ZREM', waiting, id) end
   local lease_end = redis.call('ZSCORE', lanes[lane], id)
-  if at == 0 and lease_end then at = lease_end - ARGV[15] end
+  if at == 0 and lease_end then at = lease_end - ARGV[17] end
   ending = 'abandoned'
 end
 local returned = redis.call('ZREM', lanes[lane], id)
-if ARGV[16] == '1' then redis.call('ZREM', shared_slots, id) end
+if ARGV[18] == '1' then redis.call('ZREM', shared_slots, id) end
 
 local now = tonumber(ARGV[1])
 local function time()
@@ -61,42 +63,43 @@ local function time()
   end
   return now
 end
-local fields = redis.call('HMGET', state, 'breaker', 'rate')
-local breaker_text, rate_text = fields[1], fields[2]
+local fields = redis.call('HMGET', state, 'breaker', 'ok', 'rpm', 'tpm')
+local breaker_text = fields[1]
 local broken, open_ms, changed = ARGV[10] == '1', 0, {}
+local function put(field, text)
+  if text then changed[#changed + 1], changed[#changed + 2] = field, text end
+end
 if breaker_text or broken then
   local breaker = breaker_of()
   local b = breaker.load(time(), breaker_text)
-  if returned == 1 and breaker.ended(b, now, ARGV[14], id, ending == 'ok', broken) then
+  if returned == 1 and breaker.ended(b, now, ARGV[16], id, ending == 'ok', broken) then
     local text = breaker.text(b)
-    if text then
-      changed = { 'breaker', text }
-    else
-      redis.call('HDEL', state, 'breaker')
-    end
+    put('breaker', text)
+    if not text then redis.call('HDEL', state, 'breaker') end
   end
   if b.state == breaker.OPEN then open_ms = b.open_until - now end
 end
 if returned == 0 then return { 0, open_ms } end
 
--- What it cost. The law hears of it at the next admission, so that a call that ended well costs little here.
+-- What it cost. A budget that is gone was wiped: it gets nothing back.
 local calls, tokens = undone and 1 or 0, reserved - used
-if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '') then
+if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '' or ARGV[14] ~= '' or ARGV[15] ~= '') then
   local rates = rates_of()
-  local budgets = rate_text and rates.load(time(), ARGV[12], rate_text, 0)
-  if budgets then
-    rates.give(budgets, at, background, calls, tokens)
-    changed[#changed + 1], changed[#changed + 2] = 'rate', rates.text(budgets)
+  local function give(config, text, n) return text and rates.give(time(), config, text, at, background, n) end
+  if calls ~= 0 and ARGV[12] ~= '' then put('rpm', give(ARGV[12], fields[3], calls)) end
+  if tokens ~= 0 and ARGV[13] ~= '' then put('tpm', give(ARGV[13], fields[4], tokens)) end
+  if calls ~= 0 and ARGV[14] ~= '' then
+    local text = give(ARGV[14], redis.call('HGET', provider, 'rpm'), calls)
+    if text then redis.call('HSET', provider, 'rpm', text) end
   end
-  local shared_text = ARGV[13] ~= '' and redis.call('HGET', provider, 'rate')
-  if shared_text then
-    local shared_budgets = rates.load(time(), ARGV[13], shared_text, 0)
-    rates.give(shared_budgets, at, background, calls, tokens)
-    redis.call('HSET', provider, 'rate', rates.text(shared_budgets))
+  if tokens ~= 0 and ARGV[15] ~= '' then
+    local text = give(ARGV[15], redis.call('HGET', provider, 'tpm'), tokens)
+    if text then redis.call('HSET', provider, 'tpm', text) end
   end
 end
-if ending == 'ok' then
-  if tokens ~= 0 then redis.call('HINCRBY', state, 'owed', -tokens) end
+if ending == 'ok' then -- the law hears of it at the next admission, so that a call that ended well costs little here
+  local count, owed = match(fields[2] or '0 0', '(%d+) (%S+)')
+  put('ok', format('%d %d 1', count + 1, owed - tokens))
 else
   local law = law_of()
   local flow = redis.call('HMGET', state, unpack(law.FIELDS))
@@ -110,7 +113,7 @@ else
     end
     for _, word in ipairs(law.dump(s)) do changed[#changed + 1] = word end
   end
+  redis.call('HINCRBY', state, ending, 1)
 end
 if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
-redis.call('HINCRBY', state, ending, 1)
 return { 1, open_ms }
