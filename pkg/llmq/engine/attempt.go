@@ -15,7 +15,7 @@ import (
 var errNotBegun = errors.New("the work was stopped before the attempt")
 
 // attempt sends the request once to the current step's target, bounded by every deadline there is.
-func (r *run) attempt(ctx context.Context) (*llmq.Reply, error) {
+func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
 	ctx, cancel := context.WithDeadline(ctx, r.bound(time.Now().Add(r.cfg.AttemptTimeout)))
 	defer cancel()
 	if ctx.Err() != nil {
@@ -24,13 +24,16 @@ func (r *run) attempt(ctx context.Context) (*llmq.Reply, error) {
 	r.point()
 	target := r.target()
 	r.advance(func(p *claims.Progress) { p.Attempts++; p.Tries++ })
+	r.useSlot()
 	start := time.Now()
-	resp, err := r.Providers[target.Provider].Call(ctx, provider.Request{Op: r.Request.Op, ModelID: r.modelID(target), Body: r.Request.Body})
+	resp, err := r.Providers[target.Provider].Call(ctx, r.attemptOf(target))
 	r.advance(func(p *claims.Progress) { p.Provided += time.Since(start) })
-	if err != nil {
-		return nil, err
-	}
-	return &llmq.Reply{Status: resp.Status, ContentType: resp.ContentType, Body: resp.Body}, nil
+	return resp, err
+}
+
+// attemptOf is what a target's provider is asked.
+func (r *run) attemptOf(t llmq.Target) provider.Request {
+	return provider.Request{Op: r.Request.Op, ModelID: r.modelID(t), Body: r.Request.Body, DefaultMaxOutput: t.Tokens.DefaultMaxTokens}
 }
 
 // explain words an attempt's failure for the caller.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
-	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
@@ -16,8 +15,10 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	var b luascript.Batch
 	takes := r.Claims.Take(&b, r.Request, r.hash, r.owner)
 	var admits luascript.Pending[admission]
+	var asked ask
 	if wantSlot {
-		admits = r.gate.admit(&b, r.ask())
+		asked = r.ask()
+		admits = r.gate.admit(&b, asked)
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		v := r.storeDown("begin", err)
@@ -35,12 +36,12 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 		if err != nil {
 			return r.giveBack(ctx, take, r.storeDown("admit", err)), true
 		}
-		r.answer = r.admit(a)
+		r.answer = r.admit(asked, a)
 	}
 	r.claim = take.Claim
 	switch take.State {
 	case claims.Taken:
-		r.taken(ctx)
+		r.taken(ctx, wantSlot)
 		return Verdict{}, false
 	case claims.Stored:
 		r.abandonSlot(ctx)
@@ -65,8 +66,8 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 }
 
 // taken takes the request up where it was left. A slot of the first step is of no use to
-// one that has left it.
-func (r *run) taken(ctx context.Context) {
+// one that has left it: only the claim knows that, so one more round trip changes it for the right one.
+func (r *run) taken(ctx context.Context, wantSlot bool) {
 	r.owns = true
 	if !r.QueuedAt.IsZero() {
 		r.meta.QueueWait = max(0, time.Since(r.QueuedAt))
@@ -77,10 +78,25 @@ func (r *run) taken(ctx context.Context) {
 		return
 	}
 	r.resume()
-	if r.come().Step != 0 {
-		r.answer = nil
-		r.abandonSlot(ctx)
+	if r.come().Step != 0 && wantSlot {
+		r.changeSlot(ctx)
 	}
+}
+
+// changeSlot gives back what was got for the first step and asks for the current one, in one round trip.
+func (r *run) changeSlot(ctx context.Context) {
+	var b luascript.Batch
+	h := r.dropSlot()
+	given, left := r.give(&b, h, cutOff()), r.leave(&b)
+	r.answer = nil
+	done := r.admitNow(&b)
+	if err := b.Run(ctx, r.Valkey); err != nil {
+		r.log.Warn("state store failed", "doing", "change of slot", "error", err)
+		return // the one lapses, the other is asked for again
+	}
+	given()
+	left()
+	done()
 }
 
 // refuse keeps a message from being run.
@@ -124,29 +140,9 @@ func (r *run) deferClaim(after time.Duration) func(context.Context) {
 		hold, err := deferred()
 		switch {
 		case hold == claims.Cancelled: // meanwhile: its waiters need not wait for the message
-			r.finish(ctx, llmq.Result{Err: cancelled()}, capacity.Abandoned)
+			r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
 		case err != nil || hold != claims.Kept:
 			r.log.Warn("claim not deferred", "hold", hold, "error", err)
 		}
-	}
-}
-
-// abandonSlot returns a slot whose call says nothing about the target.
-func (r *run) abandonSlot(ctx context.Context) { r.settleSlot(ctx, capacity.Abandoned) }
-
-// settleSlot returns a slot by itself. One that can't be returned lapses.
-func (r *run) settleSlot(ctx context.Context, e capacity.Ending) {
-	slot, held := r.dropSlot()
-	if !held {
-		return
-	}
-	var b luascript.Batch
-	settled := r.gate.settle(&b, slot, e)
-	err := b.Run(ctx, r.Valkey)
-	if err == nil {
-		_, err = settled()
-	}
-	if err != nil {
-		r.log.Warn("slot left to lapse", "error", err)
 	}
 }

@@ -39,6 +39,15 @@ func causeOf(err error) string {
 	}
 }
 
+// notConnected reports whether err came before a connection stood, so that nothing can have been sent.
+func notConnected(err error) bool {
+	switch causeOf(err) {
+	case "dns", "dial", "tls":
+		return true
+	}
+	return false
+}
+
 func isTLS(err error) bool {
 	return is[*tls.CertificateVerificationError](err) || is[tls.RecordHeaderError](err) || is[tls.AlertError](err) ||
 		is[x509.UnknownAuthorityError](err) || is[x509.HostnameError](err) || is[x509.CertificateInvalidError](err)

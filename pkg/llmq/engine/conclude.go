@@ -14,10 +14,10 @@ import (
 
 // ending is how the work on a request ended: with a result, a release, or the deadline.
 type ending struct {
-	result  llmq.Result
-	slot    capacity.Ending // of the slot, where one is held
-	release *Verdict        // hand it back: After and Reason
-	expire  bool            // the deadline passed before any attempt
+	result  llmq.Result      // beside a release: where there is no time for one
+	slot    capacity.Outcome // of the attempt, where its slot is held
+	release *Verdict         // hand it back: After and Reason
+	expire  bool             // the deadline passed before any attempt
 }
 
 // shortestRelease is how long a message stays away at least whose claim is given back after
@@ -28,20 +28,32 @@ const shortestRelease = time.Second
 func (r *run) conclude(ctx, work context.Context, end ending) Verdict {
 	switch why := stopOf(work); {
 	case errors.Is(why, errCancelled):
+		r.logSpent(reasonCancelled, end.slot)
 		return r.finish(ctx, llmq.Result{Err: cancelled()}, end.slot)
 	case why != nil && end.result.Reply == nil:
 		// Ours no more: the new owner's result will stand. The slot goes back, for its socket is closed.
 		r.log.Warn("gave up", "error", why)
-		r.abandonSlot(context.WithoutCancel(ctx))
+		r.logSpent(reasonLost, end.slot)
+		r.settleSlot(context.WithoutCancel(ctx), end.slot)
 		return Verdict{Action: Leave, Reason: reasonLost}
 	case end.expire:
 		return r.expire(ctx)
+	case end.release != nil && r.tooLate(end.release.After):
+		if end.result.Err == nil {
+			end.result = r.late().result
+		}
 	case end.release != nil:
 		r.settleSlot(context.WithoutCancel(ctx), end.slot)
 		after := max(end.release.After, shortestRelease)
 		return Verdict{Action: Release, After: after, Reason: end.release.Reason, Defer: r.deferClaim(after)}
 	}
 	return r.finish(ctx, end.result, end.slot)
+}
+
+// tooLate reports whether a request that was tried has no time for another try after a release: it ends
+// at once. One that never was has its deadline told by the store, which says that nothing was paid.
+func (r *run) tooLate(after time.Duration) bool {
+	return r.come().Attempts > 0 && !r.window().InTime(max(after, shortestRelease))
 }
 
 // expire ends a request that was never tried by its deadline. Whether that has passed is for the store's
@@ -72,12 +84,12 @@ func (r *run) expire(ctx context.Context) Verdict {
 func (r *run) tryExpire(ctx context.Context, stored []byte) (claims.Expiry, error) {
 	var b luascript.Batch
 	expires := r.Claims.Expire(&b, r.Request, r.hash, r.owner, stored)
-	if slot, held := r.dropSlot(); held {
-		r.gate.settle(&b, slot, capacity.Abandoned) // one that fails lapses
-	}
+	given, left := r.give(&b, r.dropSlot(), cutOff()), r.leave(&b)
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		return claims.Expiry{}, err
 	}
+	given()
+	left()
 	return expires()
 }
 

@@ -89,16 +89,17 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 	stopped := ctx.Err() != nil || (!r.Limit.IsZero() && !now.Before(r.Limit))
 	switch {
 	case stopOf(ctx) != nil:
-		return &ending{slot: capacity.Abandoned} // conclude knows why
+		return &ending{slot: cutOff()} // conclude knows why
 	case !now.Before(r.Request.Deadline):
-		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: capacity.Failed}
+		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: r.cutShort(err)}
 	case errors.Is(err, errNotBegun):
-		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: capacity.Abandoned}
+		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: cutOff()}
 	case stopped:
+		end := &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: r.cutShort(err)}
 		if p := r.advance(func(p *claims.Progress) { p.Cut++; p.Tries-- }); p.Cut < mostCut {
-			return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: capacity.Abandoned}
+			end.release, end.slot = &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, cutOff()
 		}
-		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: capacity.Failed}
+		return end
 	}
 	came := outcomeOf(err)
 	if came == throttled {
@@ -106,6 +107,16 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 	}
 	r.remember(ctx, came, r.explain(came, err))
 	return r.follow(ctx, came, err)
+}
+
+// cutShort is what the gate is told of an attempt that failed as its time ran out. What a provider reported by
+// then counts as ever; its silence says nothing, for it was not given a whole attempt's time.
+func (r *run) cutShort(err error) capacity.Outcome {
+	o := failed(outcomeOf(err), err)
+	if o.Tokens == capacity.Unknown {
+		o = capacity.Outcome{Ending: capacity.Failed, Tokens: capacity.Unknown}
+	}
+	return o
 }
 
 // remember keeps what the caller is told when no step is left: the last failure, but that of a target
@@ -119,46 +130,35 @@ func (r *run) remember(ctx context.Context, came outcome, failure *llmq.Error) {
 
 // follow carries out what the table says.
 func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
-	rule := rules[came]
-	then := rule.then
-	next, more := r.nextStep()
-	if then == moveOn {
+	told, then := failed(came, err), rules[came].then
+	if _, more := r.nextStep(); then == moveOn {
 		if then = tryAgain; more {
 			then = nextStep
 		}
 	}
-	failed := &ending{result: llmq.Result{Err: r.failure}, slot: rule.slot}
 	switch then {
 	case theEnd:
-		return failed
+		return &ending{result: llmq.Result{Err: r.failure}, slot: told}
 	case tryAgain:
 		d := r.cfg.patience(r.Request.Lane).Decide(failureOf(came, err), triesOf(r.come()), r.window(), rand.Float64()) //nolint:gosec // spreads retries; nothing is secret
 		r.log.Debug("backoff", "move", d.Move.String(), "why", d.Why, "sleep_ms", d.After.Milliseconds(), "target", r.target().String())
 		switch d.Move {
 		case retry.Sleep:
 			until := time.Now().Add(d.After)
-			r.turn(ctx, rule.slot, nil)
+			if open := r.turn(ctx, told, nil); open > 0 {
+				// What opened it ends the target's tries: another would find it closed (FEATURES D6).
+				r.log.Info("breaker_open", "target", r.target().String(), "open_ms", open.Milliseconds())
+				return r.goOn(ctx, told)
+			}
 			sleepUntil(ctx, until) // what ended it early is seen by whoever is next
 			return nil
 		case retry.HandBack:
-			return &ending{release: &Verdict{After: d.After, Reason: reasonRetry}, slot: rule.slot}
+			return &ending{release: &Verdict{After: d.After, Reason: reasonRetry}, slot: told}
 		default:
 		}
 	case nextStep, moveOn:
 	}
-	if !more {
-		return failed
-	}
-	if !r.window().InTime(0) {
-		return failed
-	}
-	if !r.window().Here(0) {
-		r.enter(next, true)
-		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: rule.slot}
-	}
-	r.enter(next, true)
-	r.turn(ctx, rule.slot, r.admitNow)
-	return nil
+	return r.goOn(ctx, told)
 }
 
 // sleepQueued is the longest sleep of a bg or bulk request in here: nobody waits for it by the

@@ -124,6 +124,7 @@ const (
 	reasonRetry       = "retry_later"
 	reasonEarly       = "deadline_ahead"
 	reasonExpired     = "expired"
+	reasonCancelled   = "cancelled"
 )
 
 // Run takes one request as far as it can go now. It returns only after everything it

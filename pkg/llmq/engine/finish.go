@@ -21,7 +21,7 @@ const (
 
 // finish stores the result, wakes its waiters and returns the slot, in one round trip.
 // It outlives the call's own context, since a deadline that passed must be told too.
-func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Ending) Verdict {
+func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcome) Verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
@@ -37,22 +37,26 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	}
 	if err != nil {
 		r.log.Error("result not stored", "error", err)
-		r.settleSlot(ctx, ending)
+		r.settleSlot(ctx, spent)
 		return Verdict{Action: Leave, Reason: reasonStoreDown}
 	}
 	isCancel := res.Err != nil && res.Err.Code == llmq.CodeCancelled
 	for try := 1; ; try++ {
-		hold, err := r.store(ctx, stored, isCancel, ending)
+		hold, err := r.store(ctx, stored, isCancel, spent)
 		switch {
 		case err == nil && hold == claims.Kept:
 			if isCancel {
-				return Verdict{Action: Stored, Reason: string(llmq.CodeCancelled)}
+				return Verdict{Action: Stored, Reason: reasonCancelled}
 			}
-			return Verdict{Action: Stored, Reason: string(ending)}
+			return Verdict{Action: Stored, Reason: string(spent.Ending)}
 		case err == nil && hold == claims.Cancelled && !isCancel:
-			return r.finish(ctx, llmq.Result{Err: cancelled()}, ending) // the slot has gone back
+			r.logSpent(reasonCancelled, spent)
+			return r.finish(ctx, llmq.Result{Err: cancelled()}, spent) // the slot has gone back
 		case err == nil:
 			r.log.Warn("result dropped: another owner has the claim")
+			if !isCancel {
+				r.logSpent(reasonLost, spent)
+			}
 			return Verdict{Action: Leave, Reason: reasonLost}
 		case try == finishTries || !sleepUntil(ctx, time.Now().Add(finishPause)):
 			r.log.Error("result not stored", "tries", try, "error", err)
@@ -61,24 +65,35 @@ func (r *run) finish(ctx context.Context, res llmq.Result, ending capacity.Endin
 	}
 }
 
-func (r *run) store(ctx context.Context, stored []byte, isCancel bool, ending capacity.Ending) (claims.Hold, error) {
+// store is one try. A slot whose return was not seen is kept for the next, since a repeat changes nothing.
+func (r *run) store(ctx context.Context, stored []byte, isCancel bool, spent capacity.Outcome) (claims.Hold, error) {
 	var b luascript.Batch
 	finished := r.Claims.Finish(&b, r.claim, stored, isCancel)
-	var settled luascript.Pending[struct{}]
-	if slot, held := r.heldSlot(); held {
-		settled = r.gate.settle(&b, slot, ending)
-	}
+	given, left := r.give(&b, r.heldSlot(), spent), r.leave(&b)
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		return claims.Lost, err
 	}
-	if settled != nil {
-		if _, err := settled(); err != nil {
-			r.log.Warn("slot left to lapse", "error", err)
-		} else {
-			r.dropSlot()
-		}
-	}
+	given()
+	left()
+	r.dropSlot()
 	return finished()
+}
+
+// logSpent says what was paid for a result that nobody gets: it is recorded nowhere else. An attempt that was
+// cut off may cost all that was reserved.
+func (r *run) logSpent(why string, o capacity.Outcome) {
+	h := r.paid
+	if h == nil || o.Tokens == 0 {
+		return
+	}
+	attrs := []any{"reason", why, "provider", h.ask.target.Provider, "target", h.ask.target.String(), "reserved_tokens", h.ask.tokens(), "attempts", r.meta.Attempts}
+	if o.Tokens != capacity.Unknown {
+		attrs = append(attrs, "charged_tokens", o.Tokens)
+	}
+	if r.usage != nil {
+		attrs = append(attrs, "input_tokens", r.usage.Input+r.usage.CacheWrite, "output_tokens", r.usage.Output)
+	}
+	r.log.Warn("reply_dropped", attrs...)
 }
 
 // logFailure says why a call or an attempt failed, without what the provider said: it may quote the

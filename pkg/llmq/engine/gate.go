@@ -1,19 +1,31 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
 // ask is what an admission is asked for. callID is unique to it.
 type ask struct {
-	target  llmq.Target
-	request llmq.Request
-	callID  string
-	until   time.Time // when an rt request gives up waiting; until then it counts as waiting
+	target llmq.Target
+	lane   llmq.Lane
+	callID string
+	load   provider.Load
+	until  time.Time // when an rt request gives up waiting; until then it counts as waiting
+}
+
+// tokens is what the call reserves.
+func (a ask) tokens() int {
+	return capacity.Reserve(a.load.InputChars, a.load.MaxOutput, a.load.NoOutput)
+}
+
+func (a ask) capacity() capacity.Ask {
+	return capacity.Ask{Target: a.target, Lane: a.lane, CallID: a.callID, Tokens: a.tokens(), Until: a.until}
 }
 
 // shortage is what an admission lacked.
@@ -31,13 +43,17 @@ type admission struct {
 	slot    capacity.Slot // valid when granted
 	short   shortage      // what was missing when not
 	retry   time.Duration // when to ask again when not
+	never   *llmq.Error   // why it can never be granted; nothing was asked then
 }
 
 // gate is what the engine needs of capacity.
 type gate interface {
 	admit(b *luascript.Batch, a ask) luascript.Pending[admission]
 	renew(b *luascript.Batch, s capacity.Slot) luascript.Pending[struct{}]
-	settle(b *luascript.Batch, s capacity.Slot, e capacity.Ending) luascript.Pending[struct{}]
+	// settle returns the slot of an attempt; the answer is for how long the target's breaker is open.
+	settle(b *luascript.Batch, s capacity.Slot, o capacity.Outcome) luascript.Pending[time.Duration]
+	// abandon undoes an admission under which nothing was attempted, whatever became of it.
+	abandon(b *luascript.Batch, a ask) luascript.Pending[struct{}]
 }
 
 // slots is the gate that capacity is. This file is all of the engine that knows its answers.
@@ -46,9 +62,12 @@ type slots struct{ *capacity.Gate }
 var _ gate = slots{}
 
 func (g slots) admit(b *luascript.Batch, a ask) luascript.Pending[admission] {
-	pending := g.Admit(b, capacity.Ask{Target: a.target, Lane: a.request.Lane, CallID: a.callID, Until: a.until})
+	pending := g.Admit(b, a.capacity())
 	return func() (admission, error) {
 		got, err := pending()
+		if errors.Is(err, capacity.ErrAboveBurst) || errors.Is(err, capacity.ErrZeroRate) {
+			return admission{never: llmq.AsError(err)}, nil
+		}
 		out := admission{granted: got.Granted, slot: got.Slot, retry: got.Retry}
 		switch {
 		case got.Missing == capacity.MissingHealth:
@@ -69,8 +88,16 @@ func (g slots) renew(b *luascript.Batch, s capacity.Slot) luascript.Pending[stru
 	return told(g.Renew(b, s))
 }
 
-func (g slots) settle(b *luascript.Batch, s capacity.Slot, e capacity.Ending) luascript.Pending[struct{}] {
-	return told(g.Settle(b, s, capacity.Outcome{Ending: e, Tokens: capacity.Unknown}))
+func (g slots) settle(b *luascript.Batch, s capacity.Slot, o capacity.Outcome) luascript.Pending[time.Duration] {
+	pending := g.Settle(b, s, o)
+	return func() (time.Duration, error) {
+		got, err := pending()
+		return got.Open, err
+	}
+}
+
+func (g slots) abandon(b *luascript.Batch, a ask) luascript.Pending[struct{}] {
+	return told(g.Abandon(b, a.capacity()))
 }
 
 // told drops an answer that the engine has no use for.
@@ -79,4 +106,36 @@ func told[T any](answer luascript.Pending[T]) luascript.Pending[struct{}] {
 		_, err := answer()
 		return struct{}{}, err
 	}
+}
+
+// replied is what the gate is told of an attempt that was answered: the tokens that t's provider
+// charges for it, where the reply tells any.
+func replied(t llmq.Target, u *provider.Usage) capacity.Outcome {
+	o := capacity.Outcome{Ending: capacity.OK, Tokens: capacity.Unknown}
+	if u != nil {
+		o.Tokens = capacity.Cost(t.Tokens, capacity.Usage{Input: u.Input, CacheWrite: u.CacheWrite, Output: u.Output})
+	}
+	return o
+}
+
+// failed is what the gate is told of an attempt that failed. A failure that the provider reported is not charged, nor
+// what never went out; of what was cut off, or answered with something that is no reply, nobody
+// knows. Only a server's failure and silence say that a target is broken (FEATURES D6).
+func failed(came outcome, err error) capacity.Outcome {
+	o := capacity.Outcome{Ending: rules[came].slot, Tokens: capacity.Unknown, Broken: came == hung}
+	pe, ok := errors.AsType[*provider.Error](err)
+	if !ok {
+		return o
+	}
+	o.RetryAfter = pe.RetryAfter
+	o.Broken = o.Broken || came == retryable && pe.Status >= 500
+	if pe.Unsent || pe.Status != 0 && pe.Status/100 != 2 || notConnected(pe.Err) {
+		o.Tokens = 0
+	}
+	return o
+}
+
+// cutOff is what the gate is told of an attempt that we ended: nothing of the target.
+func cutOff() capacity.Outcome {
+	return capacity.Outcome{Ending: capacity.Abandoned, Tokens: capacity.Unknown}
 }

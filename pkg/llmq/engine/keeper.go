@@ -94,7 +94,7 @@ func (k *keeper) loop(ctx context.Context, r *run) {
 }
 
 // renew keeps the claim, and the slot where one is held, in one round trip that leaves
-// time for another try.
+// time for another try. Who has a slot waits for no other.
 func (r *run) renew(ctx context.Context) (claims.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, RenewEvery/2)
 	defer cancel()
@@ -103,12 +103,14 @@ func (r *run) renew(ctx context.Context) (claims.Hold, error) {
 	var b luascript.Batch
 	kept := r.Claims.Renew(&b, r.claim, r.come())
 	var slotted luascript.Pending[struct{}]
-	if slot, held := r.heldSlot(); held {
-		slotted = r.gate.renew(&b, slot)
+	left := func() {}
+	if h := r.heldSlot(); h != nil {
+		slotted, left = r.gate.renew(&b, h.slot), r.leave(&b)
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		return claims.Lost, err
 	}
+	left()
 	if slotted != nil {
 		if _, err := slotted(); err != nil {
 			r.log.Warn("slot not renewed", "error", err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 )
 
@@ -15,7 +16,7 @@ func TestRun_ExpiredRequestTellsItsAttempts(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, r *rig) {
 		r.play(answers("{}", 50*time.Second))
 		req := request()
-		req.Deadline = time.UnixMilli(time.Now().Add(21 * time.Second).UnixMilli())
+		req.Deadline = time.UnixMilli(time.Now().Add(23 * time.Second).UnixMilli())
 		v := r.engine.Run(t.Context(), engine.Call{Request: req, Limit: time.Now().Add(20 * time.Second)})
 		if v.Action != engine.Release || v.Defer == nil {
 			t.Fatalf("verdict %+v, want a release", v)
@@ -27,5 +28,24 @@ func TestRun_ExpiredRequestTellsItsAttempts(t *testing.T) {
 		if res == nil || res.Err == nil || res.Err.Code != llmq.CodeExpired || res.Meta().Attempts != 1 {
 			t.Errorf("stored %+v, want expired with one attempt", res)
 		}
+	})
+}
+
+// DS14, A4: where nobody could try it again before its deadline, whoever sees that ends it, at once and with
+// what is known; its slot goes back, charged with what was reserved.
+func TestRun_CutWithoutTimeForAnotherTryEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, r *rig) {
+		r.play(answers("{}", 50*time.Second))
+		req, start := request(), time.Now()
+		req.Deadline = time.UnixMilli(start.Add(21 * time.Second).UnixMilli())
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Limit: start.Add(20 * time.Second)}), engine.Stored, "abandoned")
+		if took := time.Since(start); took != 20*time.Second {
+			t.Errorf("ended after %v", took)
+		}
+		if e := r.wantStored(req, llmq.CodeTimeout); e.Meta.Attempts != 1 {
+			t.Errorf("stored %+v", e.Meta)
+		}
+		r.wantSlots(ended(capacity.Abandoned))
 	})
 }

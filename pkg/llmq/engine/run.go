@@ -5,14 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
-	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/fallback"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
 )
 
@@ -36,17 +35,22 @@ type run struct {
 
 	renewing chan struct{} // capacity 1: a token for whoever renews the slot or drops it
 
+	loads map[int]provider.Load // by step, once it was looked at
+	paid  *held                 // the slot of the attempt that ended the work; nil where none did
+	usage *provider.Usage       // of the reply, where one came and says so
+
 	mu       sync.Mutex // guards what the keeper reads while the run goes on
-	slot     capacity.Slot
-	admitted bool // slot is held
+	slot     *held      // nil while there is none
+	open     []ask      // asked for and not granted: an rt request waits there, or the answer was lost
 	progress claims.Progress
 }
 
 func (e *Engine) newRun(c Call) *run {
 	return &run{
 		Engine: e, Call: c, owner: e.Stops.Owner(), hash: claims.BodyHash(c.Request), nudge: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
-		log:  e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane)),
-		meta: llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker},
+		loads: map[int]provider.Load{},
+		log:   e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane)),
+		meta:  llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker},
 	}
 }
 
@@ -80,7 +84,7 @@ func (r *run) run(ctx context.Context) Verdict {
 	}
 	watch.Begun()
 	if r.claim.Cancelled {
-		return r.finish(ctx, llmq.Result{Err: cancelled()}, capacity.Abandoned)
+		return r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
 	}
 	if r.claim.Takeovers >= mostTakeovers {
 		return r.crashed(ctx)
@@ -88,6 +92,9 @@ func (r *run) run(ctx context.Context) Verdict {
 	keeper := r.keep(ctx, cancel)
 	defer keeper.stop()
 	end := r.walk(work)
+	if h := r.heldSlot(); h != nil && h.begun {
+		r.paid = h
+	}
 	keeper.stop()
 	watch.Leave() //nolint:contextcheck // as above
 	return r.conclude(ctx, work, end)
@@ -100,7 +107,7 @@ func (r *run) overdue(ctx context.Context) Verdict {
 		return out
 	}
 	if r.claim.Cancelled {
-		return r.finish(ctx, llmq.Result{Err: cancelled()}, capacity.Abandoned)
+		return r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
 	}
 	return r.conclude(ctx, ctx, r.late())
 }
@@ -109,7 +116,7 @@ func (r *run) overdue(ctx context.Context) Verdict {
 // must leave.
 func (r *run) walk(ctx context.Context) ending {
 	for {
-		if _, held := r.heldSlot(); !held {
+		if r.heldSlot() == nil {
 			if end := r.acquire(ctx); end != nil {
 				return *end
 			}
@@ -117,9 +124,11 @@ func (r *run) walk(ctx context.Context) ending {
 		if !time.Now().Before(r.Request.Deadline) {
 			return r.late()
 		}
-		reply, err := r.attempt(ctx)
+		resp, err := r.attempt(ctx)
 		if err == nil {
-			return ending{result: llmq.Result{Reply: reply}, slot: capacity.OK}
+			r.usage = resp.Usage
+			reply := &llmq.Reply{Status: resp.Status, ContentType: resp.ContentType, Body: resp.Body}
+			return ending{result: llmq.Result{Reply: reply}, slot: replied(r.target(), resp.Usage)}
 		}
 		if end := r.decide(ctx, err); end != nil {
 			return *end
@@ -158,14 +167,14 @@ func (r *run) end(ctx context.Context, why *llmq.Error) Verdict {
 	if r.claim.Cancelled {
 		why = cancelled()
 	}
-	return r.finish(ctx, llmq.Result{Err: why}, capacity.Abandoned)
+	return r.finish(ctx, llmq.Result{Err: why}, cutOff())
 }
 
 // crashed ends a request whose workers never came to an end: its caller is told, and
 // the message is kept for whoever looks into it.
 func (r *run) crashed(ctx context.Context) Verdict {
 	why := llmq.Errorf(llmq.CodeWorkerCrash, "%d workers ended while they ran the request", r.claim.Takeovers)
-	if v := r.finish(ctx, llmq.Result{Err: why}, capacity.Abandoned); v.Action != Stored {
+	if v := r.finish(ctx, llmq.Result{Err: why}, cutOff()); v.Action != Stored {
 		return v
 	}
 	return refuse(why)
@@ -231,37 +240,6 @@ func (r *run) window() retry.Window {
 
 // bound is the nearest of t, the call's deadline and the process's limit.
 func (r *run) bound(t time.Time) time.Time { return r.window().Bound(t) }
-
-// callID names the next admission. It stays until one was granted, so that who asks again keeps its place,
-// and one whose answer was lost is found; what was settled under an id is settled.
-func (r *run) callID() string {
-	return r.owner + "." + strconv.Itoa(r.asked) + "." + strconv.Itoa(r.come().Step)
-}
-
-func (r *run) holdSlot(s capacity.Slot) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.slot, r.admitted = s, true
-	r.asked++ // what is asked for after this slot is another admission
-}
-
-func (r *run) heldSlot() (capacity.Slot, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.slot, r.admitted
-}
-
-// dropSlot is heldSlot for the one who returns it. It waits for a renewal under way, for one that came
-// after the return would take the slot anew.
-func (r *run) dropSlot() (capacity.Slot, bool) {
-	r.renewing <- struct{}{}
-	defer func() { <-r.renewing }()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := r.admitted
-	r.admitted = false
-	return r.slot, held
-}
 
 func jitter(low, high time.Duration) time.Duration {
 	return low + rand.N(high-low) //nolint:gosec // spreads retries; nothing is secret

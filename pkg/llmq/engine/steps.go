@@ -2,11 +2,10 @@ package engine
 
 import (
 	"context"
-	"time"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
-	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
 // nextStep is the step after the current one that is not over yet, in a ring: one that was passed by for
@@ -34,51 +33,29 @@ func (r *run) enter(n int, spent bool) {
 	r.log.Debug("fallback", "to", r.target().String())
 }
 
-// turn ends an attempt that another follows, in one round trip: the slot goes back with its ending, and
-// the claim notes how far the request has come. With also, more is asked in it. What fails is made up for: a slot
-// lapses, a renewal is repeated by the keeper, an admission by whoever waits for it.
-func (r *run) turn(ctx context.Context, e capacity.Ending, also func(b *luascript.Batch) func()) {
-	var b luascript.Batch
-	slot, held := r.dropSlot()
-	var settled luascript.Pending[struct{}]
-	if held {
-		settled = r.gate.settle(&b, slot, e)
+// goOn leaves the current step for the next one, with a slot of it asked for in the round trip that returns
+// the old one's, or ends the request with its failure where there is no step or no time.
+func (r *run) goOn(ctx context.Context, o capacity.Outcome) *ending {
+	next, more := r.nextStep()
+	if !more || !r.window().InTime(0) {
+		return &ending{result: llmq.Result{Err: r.failure}, slot: o}
 	}
-	kept := r.Claims.Renew(&b, r.claim, r.come())
-	var done func()
-	if also != nil {
-		done = also(&b)
+	r.enter(next, true)
+	if !r.window().Here(0) {
+		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: o}
 	}
-	if err := b.Run(ctx, r.Valkey); err != nil {
-		r.log.Warn("state store failed", "doing", "turn", "error", err)
-		return
-	}
-	if hold, err := kept(); err == nil && hold != claims.Kept {
-		r.look() // what that means is the keeper's business
-	}
-	if settled != nil {
-		if _, err := settled(); err != nil {
-			r.log.Warn("slot left to lapse", "error", err)
-		}
-	}
-	if done != nil {
-		done()
-	}
+	r.turn(ctx, o, r.admitNow)
+	return nil
 }
 
-// admitNow asks for a slot of the current step as part of a batch.
-func (r *run) admitNow(b *luascript.Batch) func() {
-	pending := r.gate.admit(b, r.ask())
-	return func() {
-		if a, err := pending(); err == nil {
-			r.answer = r.admit(a)
-		}
+// pass leaves a step that can never serve the request, without an attempt.
+func (r *run) pass(ctx context.Context, why *llmq.Error) *ending {
+	r.point()
+	r.remember(ctx, targetFatal, why)
+	next, more := r.nextStep()
+	if !more {
+		return &ending{result: llmq.Result{Err: r.failure}, slot: cutOff()}
 	}
-}
-
-func (r *run) ask() ask {
-	if r.givesUp.IsZero() {
-		r.givesUp = r.bound(time.Now().Add(r.cfg.RTCapacityWait))
-	}
-	return ask{target: r.target(), request: r.Request, callID: r.callID(), until: r.givesUp}
+	r.enter(next, true)
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
-	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
@@ -51,6 +50,13 @@ func (r *run) acquire(ctx context.Context) *ending {
 				return nil
 			}
 		}
+		if a.never != nil {
+			if end := r.pass(ctx, a.never); end != nil {
+				return end
+			}
+			a, w.stepEnd = nil, earlier(time.Now().Add(stepWait), w.until)
+			continue
+		}
 		if a.retry > 0 && (w.least == 0 || a.retry < w.least) {
 			w.least = a.retry
 		}
@@ -64,7 +70,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 				return r.outOfWait(&w, a)
 			}
 			if !sleepUntil(ctx, next) {
-				return &ending{release: &Verdict{Reason: reasonInterrupted}, slot: capacity.Abandoned}
+				return &ending{release: &Verdict{Reason: reasonInterrupted}, slot: cutOff()}
 			}
 			w.hops = 0
 		}
@@ -114,25 +120,17 @@ func earlier(a, b time.Time) time.Time {
 // has nothing to give, for now.
 func (r *run) try(ctx context.Context) *admission {
 	var b luascript.Batch
-	admits := r.gate.admit(&b, r.ask())
+	asked := r.ask()
+	admits := r.gate.admit(&b, asked)
 	err := b.Run(ctx, r.Valkey)
 	if err == nil {
 		var a admission
 		if a, err = admits(); err == nil {
-			return r.admit(a)
+			return r.admit(asked, a)
 		}
 	}
 	r.log.Warn("state store failed", "doing", "admit", "error", err)
 	return &admission{}
-}
-
-// admit takes an answer in. It returns nil where that is a slot.
-func (r *run) admit(a admission) *admission {
-	if !a.granted {
-		return &a
-	}
-	r.holdSlot(a.slot)
-	return nil
 }
 
 // nowhere ends a request whose only step left has no headroom.
@@ -141,7 +139,7 @@ func (r *run) nowhere(a *admission) *ending {
 	if failure == nil {
 		failure = r.short(a.retry, a.short)
 	}
-	return &ending{result: llmq.Result{Err: failure}, slot: capacity.Abandoned}
+	return &ending{result: llmq.Result{Err: failure}, slot: cutOff()}
 }
 
 // short words the lack of a slot or of budget.
@@ -157,7 +155,7 @@ func (r *run) short(retry time.Duration, why shortage) *llmq.Error {
 func (r *run) outOfWait(w *wait, a *admission) *ending {
 	left := time.Until(r.Request.Deadline)
 	release := func(after time.Duration, reason string) *ending {
-		return &ending{release: &Verdict{After: after, Reason: reason}, slot: capacity.Abandoned}
+		return &ending{release: &Verdict{After: after, Reason: reason}, slot: cutOff()}
 	}
 	switch {
 	case left <= time.Second:
@@ -166,7 +164,7 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 	case !r.Limit.IsZero() && time.Until(r.Limit) <= time.Second:
 		return release(0, reasonOutOfTime) // cut by this process's end, not the wait's
 	case r.Request.Lane == llmq.LaneRT:
-		return &ending{result: llmq.Result{Err: r.short(w.least, a.short)}, slot: capacity.Abandoned}
+		return &ending{result: llmq.Result{Err: r.short(w.least, a.short)}, slot: cutOff()}
 	default:
 		// Back by the deadline at the latest, so that its passing is told in time.
 		return release(min(left, max(w.least, jitter(5*time.Second, 15*time.Second))), reasonNoCapacity)
@@ -178,12 +176,12 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 func (r *run) late() ending {
 	switch {
 	case r.come().Attempts == 0:
-		return ending{expire: true, slot: capacity.Abandoned}
+		return ending{expire: true, slot: cutOff()}
 	case r.failure != nil:
-		return ending{result: llmq.Result{Err: r.failure}, slot: capacity.Abandoned}
+		return ending{result: llmq.Result{Err: r.failure}, slot: cutOff()}
 	}
 	return ending{
-		result: llmq.Result{Err: llmq.Errorf(llmq.CodeTimeout, "the deadline passed before %s could be tried again", r.target())},
-		slot:   capacity.Abandoned,
+		result: llmq.Result{Err: llmq.Errorf(llmq.CodeTimeout, "no time was left to try %s again", r.target())},
+		slot:   cutOff(),
 	}
 }
