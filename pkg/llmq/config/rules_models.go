@@ -170,8 +170,28 @@ func (c *checker) fallback(path string, m Model) {
 			c.fault(at, "no model is named %s%s", quoted(f.Model), didYouMean(f.Model, known, "models"))
 		case c.cfg.Models[n].Any:
 			c.fault(at, "takes the caller's own name of a model, and so can't stand in for another")
+		case c.ok(path+".targets", modelPath(f.Model)+".targets") && !shareWire(m, c.cfg.Models[n]):
+			c.fault(at, "speaks %s and %s speaks %s: a body is never translated, so it can't stand in",
+				strings.Join(names(wiresOf(c.cfg.Models[n])), ", "), segment(m.Alias), strings.Join(names(wiresOf(m)), ", "))
 		}
 	}
+}
+
+// shareWire reports whether a wire is common to both models. It is silent about one whose targets are wrong otherwise.
+func shareWire(a, b Model) bool {
+	as, bs := wiresOf(a), wiresOf(b)
+	return len(as) == 0 || len(bs) == 0 || slices.ContainsFunc(as, func(w llmq.Wire) bool { return slices.Contains(bs, w) })
+}
+
+// wiresOf are those of a model's targets, in a fixed order.
+func wiresOf(m Model) []llmq.Wire {
+	var ws []llmq.Wire
+	for _, w := range llmq.Wires() {
+		if slices.ContainsFunc(m.Targets, func(t Target) bool { return slices.Contains(t.Wires, w) }) {
+			ws = append(ws, w)
+		}
+	}
+	return ws
 }
 
 // modelLanes checks that both queues are there that every model has (FEATURES B1).

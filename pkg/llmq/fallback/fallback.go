@@ -4,6 +4,7 @@
 package fallback
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -58,9 +59,12 @@ func (r Rules) Chain(c llmq.Catalogue, ask Ask) ([]Step, error) {
 	steps := r.add(nil, targets, false)
 	if ask.Policy == llmq.FallbackChain && ask.Op != llmq.OpEmbeddings {
 		for _, next := range r.Models[model.Alias] {
-			_, targets, err := c.Resolve(llmq.ModelRef{Alias: next.Alias}, ask.Op.Wire())
+			other, targets, err := c.Resolve(llmq.ModelRef{Alias: next.Alias}, ask.Op.Wire())
+			if errors.Is(err, llmq.CodeWrongWire) && !share(model.Wires(), other.Wires()) {
+				return nil, llmq.Errorf(llmq.CodeConfiguration, "model %q can't stand in for %q: no wire is common to both", next.Alias, model.Alias)
+			}
 			if err != nil {
-				continue // it is gone, or speaks another wire: the chain does without it
+				continue // it is gone, or serves the other wire that both speak: the chain does without it
 			}
 			steps = r.add(steps, targets, next.RequireHeadroom)
 		}
@@ -69,6 +73,11 @@ func (r Rules) Chain(c llmq.Catalogue, ask Ask) ([]Step, error) {
 		return nil, llmq.Errorf(llmq.CodeModelNotFound, "every target of model %q is set aside", ask.Model).At("model")
 	}
 	return steps[:min(len(steps), MostSteps)], nil
+}
+
+// share reports whether a wire is in both.
+func share(a, b []llmq.Wire) bool {
+	return slices.ContainsFunc(a, func(w llmq.Wire) bool { return slices.Contains(b, w) })
 }
 
 // add appends the targets that are neither skipped nor there already.

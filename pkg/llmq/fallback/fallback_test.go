@@ -102,6 +102,26 @@ func TestChain_NowhereToGo(t *testing.T) {
 	}
 }
 
+// A model that can't stand in for another on any wire is a mistake of the configuration; a request that asks for
+// no other model is served all the same.
+func TestChain_ModelWithoutCommonWireIsRefused(t *testing.T) {
+	t.Parallel()
+	rules := fallback.Rules{Models: map[string][]fallback.Model{"small": {{Alias: "big"}, {Alias: "conv"}}}}
+	steps, err := rules.Chain(catalogue(), fallback.Ask{llmq.ModelRef{Alias: "small"}, llmq.OpChat, llmq.FallbackChain})
+	if !errors.Is(err, llmq.CodeConfiguration) || steps != nil || !strings.Contains(err.Error(), `"conv"`) {
+		t.Errorf("Chain = %q, %v; want an error that names conv", write(steps), err)
+	}
+	for _, ask := range []fallback.Ask{
+		{llmq.ModelRef{Alias: "small"}, llmq.OpChat, llmq.FallbackTarget},
+		{llmq.ModelRef{Alias: "small", Target: "home"}, llmq.OpChat, llmq.FallbackChain},
+		{llmq.ModelRef{Alias: "small"}, llmq.OpEmbeddings, llmq.FallbackChain},
+	} {
+		if steps, err := rules.Chain(catalogue(), ask); err != nil || write(steps) != "small@home" {
+			t.Errorf("Chain(%+v) = %q, %v", ask, write(steps), err)
+		}
+	}
+}
+
 // D7: a chain is never empty, never too long, never names a place twice, never leaves the
 // wire, and begins at home.
 func TestChain_HoldsItsPromises(t *testing.T) {
