@@ -47,6 +47,16 @@ type Outgoing struct {
 	Attributes map[string]string // hints for people and tools; the body decides
 }
 
+// Size is how many bytes of a queue's limit m takes: its body and its attributes, with their
+// names and types.
+func (m Outgoing) Size() int {
+	size := len(m.Body)
+	for name, value := range m.Attributes {
+		size += len(name) + len("String") + len(value)
+	}
+	return size
+}
+
 // Lease asks for a received message to stay hidden for For from now on. Zero makes
 // it visible at once.
 type Lease struct {
@@ -69,4 +79,12 @@ type Queue interface {
 	Extend(ctx context.Context, q Name, leases []Lease) []error
 	// Depth reads a queue's counts.
 	Depth(ctx context.Context, q Name) (Depth, error)
+}
+
+// BatchSender is a Queue that sends many messages in a request.
+type BatchSender interface {
+	Queue
+	// SendAll sends any number of messages to one queue in as few requests as it can. Result i
+	// belongs to message i and is as Send's.
+	SendAll(ctx context.Context, q Name, ms []Outgoing) []error
 }

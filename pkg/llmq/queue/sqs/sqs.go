@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,30 +49,125 @@ func (c *Client) url(q queue.Name) *string { return aws.String(c.urlBase + "/" +
 // [llmq.CodeTooLarge] or [llmq.CodeInternal]; anything else is
 // [llmq.CodeQueueUnavailable], and the message may be on the queue all the same.
 func (c *Client) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
+	if err := fits(m); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.sendTimeout)
 	defer cancel()
 	in := &sqs.SendMessageInput{
-		QueueUrl: c.url(q), MessageBody: aws.String(string(m.Body)), DelaySeconds: int32(min(m.Delay, MaxDelay) / time.Second),
-		MessageAttributes: make(map[string]types.MessageAttributeValue, len(m.Attributes)),
-	}
-	size := len(m.Body)
-	for name, value := range m.Attributes {
-		size += len(name) + len("String") + len(value)
-		in.MessageAttributes[name] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: aws.String(value)}
-	}
-	if size > MaxMessageBytes {
-		return llmq.Errorf(llmq.CodeTooLarge, "the message has %d bytes with its attributes; a queue carries %d", size, MaxMessageBytes)
-	}
-	if m.Group != "" {
-		in.MessageGroupId = &m.Group
+		QueueUrl: c.url(q), MessageBody: aws.String(string(m.Body)), DelaySeconds: delay(m), MessageAttributes: attributes(m), MessageGroupId: group(m),
 	}
 	if _, err := c.api.SendMessage(ctx, in); err != nil {
 		if _, ok := errors.AsType[*types.InvalidMessageContents](err); ok {
-			return llmq.Errorf(llmq.CodeInternal, "the message holds a character that SQS refuses").Because(err)
+			return badCharacter(err)
 		}
 		return unavailable("send to", q, err)
 	}
 	return nil
+}
+
+// SendAll implements queue.Queue by batches of ten messages and [MaxMessageBytes] together, side
+// by side; each takes at most the client's sendTimeout.
+func (c *Client) SendAll(ctx context.Context, q queue.Name, ms []queue.Outgoing) []error {
+	errs := make([]error, len(ms))
+	var wg sync.WaitGroup
+	var batch []int
+	size := 0
+	flush := func() {
+		if full := batch; len(full) > 0 {
+			wg.Go(func() { c.sendBatch(ctx, q, ms, full, errs) })
+		}
+		batch, size = nil, 0
+	}
+	for i, m := range ms {
+		if errs[i] = fits(m); errs[i] != nil {
+			continue
+		}
+		if len(batch) == batchEntries || size+m.Size() > MaxMessageBytes {
+			flush()
+		}
+		batch, size = append(batch, i), size+m.Size()
+	}
+	flush()
+	wg.Wait()
+	return errs
+}
+
+// sendBatch sends those of ms that are named, and writes their results into errs.
+func (c *Client) sendBatch(ctx context.Context, q queue.Name, ms []queue.Outgoing, named []int, errs []error) {
+	if len(named) == 1 {
+		errs[named[0]] = c.Send(ctx, q, ms[named[0]])
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.sendTimeout)
+	defer cancel()
+	in := &sqs.SendMessageBatchInput{QueueUrl: c.url(q)}
+	for _, i := range named {
+		m := ms[i]
+		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{
+			Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(string(m.Body)), DelaySeconds: delay(m), MessageAttributes: attributes(m), MessageGroupId: group(m),
+		})
+		errs[i] = unavailable("send to", q, errUntold)
+	}
+	out, err := c.api.SendMessageBatch(ctx, in)
+	if err != nil {
+		for _, i := range named {
+			errs[i] = unavailable("send to", q, err)
+		}
+		return
+	}
+	sent := func(id *string) (int, bool) {
+		i, err := strconv.Atoi(aws.ToString(id))
+		return i, err == nil && slices.Contains(named, i)
+	}
+	for _, e := range out.Successful {
+		if i, ok := sent(e.Id); ok {
+			errs[i] = nil
+		}
+	}
+	for _, e := range out.Failed {
+		i, ok := sent(e.Id)
+		if !ok {
+			continue
+		}
+		err := fmt.Errorf("%s: %s", aws.ToString(e.Code), aws.ToString(e.Message))
+		if strings.HasSuffix(aws.ToString(e.Code), "InvalidMessageContents") {
+			errs[i] = badCharacter(err)
+			continue
+		}
+		errs[i] = unavailable("send to", q, err)
+	}
+}
+
+// errUntold is of a message that the answer to its batch does not name: it may be on the queue.
+var errUntold = errors.New("the answer does not name the message")
+
+func fits(m queue.Outgoing) error {
+	if size := m.Size(); size > MaxMessageBytes {
+		return llmq.Errorf(llmq.CodeTooLarge, "the message has %d bytes with its attributes; a queue carries %d", size, MaxMessageBytes)
+	}
+	return nil
+}
+
+func badCharacter(err error) error {
+	return llmq.Errorf(llmq.CodeInternal, "the message holds a character that SQS refuses").Because(err)
+}
+
+func delay(m queue.Outgoing) int32 { return int32(min(m.Delay, MaxDelay) / time.Second) }
+
+func group(m queue.Outgoing) *string {
+	if m.Group == "" {
+		return nil
+	}
+	return &m.Group
+}
+
+func attributes(m queue.Outgoing) map[string]types.MessageAttributeValue {
+	out := make(map[string]types.MessageAttributeValue, len(m.Attributes))
+	for name, value := range m.Attributes {
+		out[name] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: aws.String(value)}
+	}
+	return out
 }
 
 // Extend implements queue.Queue by batches of ten.

@@ -3,9 +3,11 @@ package sqs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,11 +25,16 @@ const name = queue.Name("llm-chat-a-rt")
 
 // setup is a client of an embedded server with one queue, and the SDK's own client of
 // the same.
-func setup(t *testing.T) (*Client, *sqs.Client, string) {
+func setup(t *testing.T, seen ...func(*http.Request)) (*Client, *sqs.Client, string) {
 	t.Helper()
 	server := local.New(local.Options{})
 	t.Cleanup(server.Close)
-	srv := httptest.NewServer(server)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, see := range seen {
+			see(r)
+		}
+		server.ServeHTTP(w, r)
+	}))
 	t.Cleanup(srv.Close)
 	api := sqs.New(sqs.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider("door", "s", ""),
@@ -63,6 +70,63 @@ func TestClient_SendCarriesBodyAttributesAndGroup(t *testing.T) {
 	got := receive(t, api, url, 1).Messages[0]
 	if *got.Body != body || *got.MessageAttributes["llmq_op"].StringValue != "chat" || got.Attributes["MessageGroupId"] != "tenant-hash" {
 		t.Errorf("message = %+v", got)
+	}
+}
+
+// B8: many messages share requests, by count and by bytes, and each has its own end.
+func TestClient_SendAllTellsEachMessageApart(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	c, api, url := setup(t, func(r *http.Request) {
+		if strings.HasPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS.SendMessage") {
+			requests.Add(1)
+		}
+	})
+	ms := make([]queue.Outgoing, 25)
+	for i := range ms {
+		ms[i] = queue.Outgoing{Body: fmt.Appendf(nil, "m%d", i), Attributes: map[string]string{"llmq_op": "chat"}, Group: "tenant-hash"}
+	}
+	ms[3].Body = make([]byte, MaxMessageBytes+1)
+	ms[7].Body = []byte("a\x01b")
+	ms[11].Body = []byte(strings.Repeat("x", 700<<10)) // two of these don't fit a request
+	ms[12].Body = []byte(strings.Repeat("y", 700<<10))
+	for i, err := range c.SendAll(t.Context(), name, ms) {
+		want := map[int]llmq.Code{3: llmq.CodeTooLarge, 7: llmq.CodeInternal}[i]
+		if (err != nil) != (want != "") || err != nil && !errors.Is(err, want) {
+			t.Errorf("message %d: %v, want %q", i, err, want)
+		}
+	}
+	if got := requests.Load(); got != 4 {
+		t.Errorf("%d requests, want 4: 10, 1 of the large ones, the other with 9 more, 3", got)
+	}
+	arrived := map[string]int{}
+	for range 100 {
+		if len(arrived) == 23 {
+			break
+		}
+		for _, m := range receive(t, api, url, 10).Messages {
+			arrived[*m.Body]++
+			if *m.MessageAttributes["llmq_op"].StringValue != "chat" || m.Attributes["MessageGroupId"] != "tenant-hash" {
+				t.Errorf("message = %+v", m)
+			}
+		}
+	}
+	if len(arrived) != 23 {
+		t.Errorf("%d messages arrived, want 23", len(arrived))
+	}
+}
+
+// What a failed request carried may be on the queue or not: nobody is told that it was refused.
+func TestClient_SendAllThatFailsLeavesAllUnknown(t *testing.T) {
+	t.Parallel()
+	c, _, _ := setup(t)
+	for _, err := range c.SendAll(t.Context(), "llm-nope", []queue.Outgoing{{Body: []byte("1")}, {Body: []byte("2")}}) {
+		if !errors.Is(err, llmq.CodeQueueUnavailable) {
+			t.Error(err)
+		}
+	}
+	if got := c.SendAll(t.Context(), name, nil); len(got) != 0 {
+		t.Errorf("of nothing: %v", got)
 	}
 }
 
