@@ -28,13 +28,15 @@ type response struct {
 
 // newHandler makes the function's handler. Its answer starts from "every message
 // failed" and drops those whose outcome allows their deletion, so that nothing is
-// deleted by an accident on the way (docs/DELIVERY.md).
-func newHandler(h batchHandler, log *slog.Logger) func(context.Context, events.SQSEvent) (response, error) {
+// deleted by an accident on the way (docs/DELIVERY.md). told is called at the end of each
+// invocation, when nothing runs any more: the process may be frozen after it.
+func newHandler(h batchHandler, told func(), log *slog.Logger) func(context.Context, events.SQSEvent) (response, error) {
 	return func(ctx context.Context, ev events.SQSEvent) (resp response, err error) {
 		msgs := make([]queue.Message, 0, len(ev.Records))
 		for _, r := range ev.Records {
 			msgs = append(msgs, message(r))
 		}
+		defer told()
 		defer func() {
 			if p := recover(); p != nil {
 				log.Error("worker panicked", "panic_type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))

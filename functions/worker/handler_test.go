@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
@@ -67,7 +68,7 @@ func TestHandler_ReplyListsWhatMayNotBeDeleted(t *testing.T) {
 			for _, id := range tt.ids {
 				ev.Records = append(ev.Records, record(id))
 			}
-			resp, err := newHandler(tt.h, slog.New(slog.DiscardHandler))(t.Context(), ev)
+			resp, err := newHandler(tt.h, func() {}, slog.New(slog.DiscardHandler))(t.Context(), ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +111,7 @@ func TestHandler_OddAttributesAreNoFault(t *testing.T) {
 	resp, err := newHandler(handlerFunc(func(_ context.Context, msgs []queue.Message) []worker.Outcome {
 		got = msgs
 		return []worker.Outcome{{MessageID: "m1", Action: worker.Ack}}
-	}), slog.New(slog.DiscardHandler))(t.Context(), ev)
+	}), func() {}, slog.New(slog.DiscardHandler))(t.Context(), ev)
 	if err != nil || len(resp.BatchItemFailures) != 0 || len(got) != 1 {
 		t.Fatalf("reply %+v, %v; messages %+v", resp, err, got)
 	}
@@ -127,5 +128,29 @@ func TestHandler_RecordWithoutAttributesIsJustSent(t *testing.T) {
 	r.EventSourceARN = ""
 	if m := message(r); m.SentAt.IsZero() || m.Queue != "" {
 		t.Errorf("message = %+v", m)
+	}
+}
+
+// E7: the metrics are written after the work and before the process may be frozen, after a panic too.
+func TestHandler_MetricsAreToldAtTheEndOfEachInvocation(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(){"well": func() {}, "panic": func() { panic("boom") }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var did []string
+			h := handlerFunc(func(context.Context, []queue.Message) []worker.Outcome {
+				did = append(did, "handled")
+				end()
+				return nil
+			})
+			for range 2 {
+				if _, err := newHandler(h, func() { did = append(did, "told") }, slog.New(slog.DiscardHandler))(t.Context(), events.SQSEvent{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff([]string{"handled", "told", "handled", "told"}, did); diff != "" {
+				t.Errorf("did (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

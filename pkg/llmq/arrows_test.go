@@ -56,7 +56,8 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 			self+"/claims$", self+"/results$", self+"/queue$"),
 		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, self+"/internal/strictjson",
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$",
-			self+"/retry$", self+"/fallback$"),
+			self+"/retry$", self+"/fallback$", self+"/telemetry$"),
+		"pkg/llmq/telemetry":         {},
 		"pkg/llmq/provider/cassette": {self + "$", self + "/provider$", jsontext},
 		"pkg/llmq/httpapi":           {self + "$", self + "/internal/strictjson", jsontext, gjson},
 	} {

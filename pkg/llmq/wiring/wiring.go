@@ -3,9 +3,11 @@
 package wiring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -30,6 +32,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // Process holds the parts that every kind of process shares. Connections are made on
@@ -50,6 +53,8 @@ type Process struct {
 	capacity *capacity.Gate
 	results  *results.Store
 	hub      *results.Hub
+	metrics  *telemetry.Recorder
+	store    *telemetry.Store // watches valkey
 
 	env  []string                                  // of the process; for cassettes, which must be allowed there
 	wrap func(http.RoundTripper) http.RoundTripper // around every provider's transport; nil is nothing
@@ -76,6 +81,9 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	if p.valkey, err = p.dialValkey(ctx); err != nil {
 		return nil, err
 	}
+	p.metrics = telemetry.NewRecorder()
+	p.store = telemetry.NewStore(functionName(env), p.metrics, log)
+	p.valkey.AddHook(watched{p.store, cfg.Valkey.DialTimeout + 2*cfg.Valkey.CommandTimeout})
 	space := keys.New(cfg.Env)
 	p.queue = sqs.New(awssqs.NewFromConfig(p.aws, func(o *awssqs.Options) { o.BaseEndpoint = optional(cfg.Queues.Endpoint) }), cfg.Queues.URLBase, cfg.Timing.SQSSendTimeout)
 	p.bodies = noBodies{}
@@ -153,6 +161,17 @@ func processName(env []string) string {
 		host = "worker"
 	}
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+// functionName is the name of the Lambda function, or what stands for it elsewhere.
+func functionName(env []string) string { return cmp.Or(lookup(env, "AWS_LAMBDA_FUNCTION_NAME"), "process") }
+
+// FlushMetrics writes what was counted since the last flush as lines that CloudWatch reads, best at
+// the end of an invocation and to the standard output.
+func (p *Process) FlushMetrics(w io.Writer) {
+	if err := p.metrics.FlushEMF(w, "llmq/"+p.Config.Env); err != nil {
+		p.Log.Warn("metrics not written", "error", err)
+	}
 }
 
 func lookup(env []string, name string) string {

@@ -33,7 +33,7 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		timeouts[lane] = worker.Timeouts{Default: l.Timeout, Max: l.MaxTimeout}
 	}
 	return worker.New(worker.Config{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Timeouts: timeouts},
-		worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log})
+		worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log, Metrics: p.metrics, Store: p.store})
 }
 
 func retryPolicy(t config.Timing) retry.Policy {

@@ -17,6 +17,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 const (
@@ -69,12 +70,14 @@ type Config struct {
 	Timeouts  map[llmq.Lane]Timeouts // one of each lane
 }
 
-// Deps are the worker's collaborators; all are required.
+// Deps are the worker's collaborators; all are required but the last two.
 type Deps struct {
-	Queue  queue.Queue
-	Engine runner
-	Bodies bodies
-	Log    *slog.Logger
+	Queue   queue.Queue
+	Engine  runner
+	Bodies  bodies
+	Log     *slog.Logger
+	Metrics *telemetry.Recorder // nil: nothing is counted
+	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
 }
 
 // Worker handles batches. It is safe for concurrent use and keeps no state of them.
@@ -147,7 +150,31 @@ func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
 		})
 	}
 	wg.Wait()
+	w.count(msgs, out)
 	return out
+}
+
+// count tells the metrics what came and what became of it; releases are counted where they are made.
+func (w *Worker) count(msgs []queue.Message, out []Outcome) {
+	for i, m := range msgs {
+		l := w.labels(m)
+		w.Metrics.Count(telemetry.Received, l, 1)
+		if out[i].Action == Ack {
+			w.Metrics.Count(telemetry.Acked, l, 1)
+			if out[i].Reason == string(llmq.CodeExpired) {
+				w.Metrics.Count(telemetry.Expired, l, 1)
+			}
+		}
+	}
+}
+
+// labels are those of the message's queue: what a message says of itself is not trusted with a series.
+func (w *Worker) labels(m queue.Message) telemetry.Labels {
+	here, ok := w.homes[m.Queue]
+	if !ok {
+		return telemetry.Labels{Model: "unknown"}
+	}
+	return telemetry.Labels{Model: here.alias, Lane: string(here.lane)}
 }
 
 // handle runs one message. settle ends its renewals, before its visibility is set to
@@ -166,7 +193,7 @@ func (w *Worker) handle(ctx context.Context, m queue.Message, limit time.Time, s
 		out.Action = Ack
 	case engine.Release:
 		settle()
-		w.release(ctx, log, m, v.After, v.Reason)
+		w.release(ctx, log, m, max(w.outagePace(req.Deadline, v), spare(m, req.Deadline)), v.Reason)
 		if v.Defer != nil {
 			v.Defer(context.WithoutCancel(ctx))
 		}
@@ -197,12 +224,12 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, 
 		return Outcome{m.ID, Keep, string(why.Code)}
 	case errors.Is(why, llmq.CodeQueueUnavailable), errors.Is(why, llmq.CodeInternal): // nothing is known against the message
 		log.Warn("body not fetched", "cause", why.Err)
-		w.release(ctx, log, m, storeRetry, string(why.Code))
+		w.release(ctx, log, m, max(storeRetry, spare(m, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
 	if err := w.deadLetter(ctx, m, why); err != nil {
 		log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
-		w.release(ctx, log, m, storeRetry, string(why.Code))
+		w.release(ctx, log, m, max(storeRetry, spare(m, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
 	log.Warn("dead-lettered", "reason", string(why.Code), "field", llmq.Clip(why.Field, 60), "sender", m.SenderID)
@@ -242,6 +269,9 @@ const (
 func (w *Worker) release(ctx context.Context, log *slog.Logger, m queue.Message, after time.Duration, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
+	l := w.labels(m)
+	l.Reason = reason
+	w.Metrics.Count(telemetry.Released, l, 1)
 	if err := w.Queue.Extend(ctx, m.Queue, []queue.Lease{{Receipt: m.Receipt, For: min(after, maxRelease)}})[0]; err != nil {
 		log.Warn("visibility not changed", "reason", reason, "error", err)
 		return

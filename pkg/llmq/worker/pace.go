@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+const (
+	// maxReceives is how many receives SQS grants before it moves a message to the dead-letter queue, and
+	// retention when it drops one that nobody has deleted; both as the template sets them.
+	maxReceives = 1000
+	retention   = 4 * 24 * time.Hour
+	// freeReceives may be used up as fast as releases ask for. Up to aheadReceives the rest is spread over
+	// the time to the deadline, and then, at the longest release, over what is left of the retention:
+	// 4 days are 384 of them.
+	freeReceives  = 300
+	aheadReceives = 600
+
+	// outageLeast and outageMost bound the releases for want of the state store while somebody may wait for
+	// the answer: soon back after a short outage, and within seconds after a long one.
+	outageLeast = 2 * time.Second
+	outageMost  = 15 * time.Second
+	// overdueMost is outageMost for a message whose deadline has passed: only its end is left to be
+	// told, which has time.
+	overdueMost = 5 * time.Minute
+	// storeUnavailable is the engine's reason of such a release.
+	storeUnavailable = "store_unavailable"
+)
+
+// outagePace is for how long a message is handed back that the engine releases. For want of the state
+// store that is up to half as long as the outage so far, since each look costs a receive; the
+// engine knows only of its own call (FEATURES C9).
+func (w *Worker) outagePace(deadline time.Time, v engine.Verdict) time.Duration {
+	if v.Reason != storeUnavailable {
+		return v.After
+	}
+	most := outageMost
+	if !time.Now().Before(deadline) {
+		most = overdueMost
+	}
+	away := min(max(w.Store.DownFor()/2, outageLeast), most)
+	away -= rand.N(away / 2) //nolint:gosec // spreads retries; nothing is secret
+	if v.Defer != nil {      // the claim is given back until then
+		away = max(away, v.After)
+	}
+	return away
+}
+
+// spare is for how long a message must stay away at least for its receives to last: a healthy message
+// must not end in the dead-letter queue because it was handed back too often. It is 0 while
+// there are plenty. A zero deadline is one that is not known.
+func spare(m queue.Message, deadline time.Time) time.Duration {
+	if m.ReceiveCount < freeReceives {
+		return 0
+	}
+	if ahead := time.Until(deadline); ahead > 0 && m.ReceiveCount < aheadReceives {
+		return ahead / time.Duration(aheadReceives-m.ReceiveCount)
+	}
+	return max(0, time.Until(m.SentAt.Add(retention))) / time.Duration(max(1, maxReceives-m.ReceiveCount))
+}
