@@ -37,13 +37,16 @@ const idleTimeout = 55 * time.Second
 type Client struct {
 	base      *url.URL
 	transport *Rested
-	exchange  http.RoundTripper // transport, or what is wrapped around it
+	exchange  http.RoundTripper // over transport, and what is wrapped around it
 }
 
-// hooks replace what tests can't use: the system's resolver and certificate authorities.
+// hooks replace what tests can't use: the system's resolver and certificate authorities, and
+// limits that take long to reach.
 type hooks struct {
 	resolver *net.Resolver
 	roots    *x509.CertPool
+	silence  time.Duration // 0 is the constant
+	trusted  time.Duration // 0 is restTrusted
 }
 
 // New makes a client for the endpoint at base, for instance https://api.openai.com/v1. It names
@@ -56,7 +59,7 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 		return nil, fmt.Errorf("egress to %s: %w", llmq.Clip(redact(base), 200), err)
 	}
 	g := guard{allowed: n.AllowedCIDRs, loopback: n.Loopback, plain: u.Scheme == "http"}
-	dialer := &net.Dialer{Timeout: n.ConnectTimeout, Resolver: h.resolver, ControlContext: g.control}
+	dialer := net.Dialer{Timeout: n.ConnectTimeout, Resolver: h.resolver, KeepAliveConfig: keepAlive}
 
 	// HTTP/2 is off: its transport repeats a request by itself when a connection is shut down
 	// under it, and with one connection for all calls a dead peer holds up every one of them.
@@ -65,7 +68,7 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 	transport := &http.Transport{
 		Proxy:                  nil, // not ProxyFromEnvironment: whoever can set HTTPS_PROXY would read the prompts
 		Protocols:              protocols,
-		DialContext:            dialer.DialContext,
+		DialContext:            dial(dialer, g, h),
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: h.roots},
 		TLSHandshakeTimeout:    n.ConnectTimeout,
 		ResponseHeaderTimeout:  n.ReadTimeout,
@@ -76,9 +79,9 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 		DisableCompression:     true,
 	}
 	rested := Rest(transport)
-	c := &Client{base: u, transport: rested, exchange: rested}
+	c := &Client{base: u, transport: rested, exchange: again{rested}}
 	if n.Wrap != nil {
-		c.exchange = n.Wrap(rested)
+		c.exchange = n.Wrap(c.exchange)
 	}
 	return c, nil
 }
