@@ -27,6 +27,7 @@ type Wire struct {
 	made   int
 	delay  time.Duration
 	lose   string
+	held   chan struct{} // closed when what is published may pass; nil when it may
 	trips  []Trip
 }
 
@@ -69,6 +70,22 @@ func (w *Wire) Lose(command string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lose = command
+}
+
+// HoldMessages keeps back what is published until release is called, and then passes it on at once.
+func (w *Wire) HoldMessages() (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := make(chan struct{})
+	w.held = held
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.held == held {
+			w.held = nil
+		}
+		close(held)
+	}
 }
 
 // Trips lists the round trips that have ended since it was last asked, in the order of their ends.
@@ -211,12 +228,28 @@ func (c *wireConn) replies() {
 				answers++
 			}
 		}
-		if answers > 0 && !c.answered(answers) {
+		if answers > 0 && !c.answered(answers) || answers == 0 && !c.published() {
 			return
 		}
 		if _, err := c.client.Write(raw); err != nil {
 			return
 		}
+	}
+}
+
+// published waits until what was published may pass. It returns false when the wire has ended.
+func (c *wireConn) published() bool {
+	c.wire.mu.Lock()
+	held := c.wire.held
+	c.wire.mu.Unlock()
+	if held == nil {
+		return true
+	}
+	select {
+	case <-held:
+		return true
+	case <-c.wire.gone:
+		return false
 	}
 }
 

@@ -3,6 +3,7 @@ package llmqtest
 import (
 	"bufio"
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,31 @@ func TestWire_DelayHoldsReplies(t *testing.T) {
 	defer cancel()
 	if err := c.Set(ctx, "a", 1, 0).Err(); err == nil {
 		t.Error("answered at once")
+	}
+}
+
+func TestWire_HeldMessagesPassAtOnce(t *testing.T) {
+	t.Parallel()
+	w, c := wired(t, 3)
+	sub := c.Subscribe(t.Context(), "ch")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatalf("subscribe: %v", err)
+	}
+	release := w.HoldMessages()
+	for i := range 3 {
+		if err := c.Publish(t.Context(), "ch", i).Err(); err != nil {
+			t.Fatalf("publish: %v", err)
+		}
+	}
+	if m, err := sub.ReceiveTimeout(t.Context(), 50*time.Millisecond); err == nil {
+		t.Errorf("received %v while it was held", m)
+	}
+	release()
+	for i := range 3 {
+		if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != strconv.Itoa(i) {
+			t.Errorf("message %d = %v, %v", i, m, err)
+		}
 	}
 }
 

@@ -11,9 +11,13 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-// SweepEvery is how often results that somebody waits for are read without having
+// SweepEvery is when the result of a new waiter is read at the latest without its having
 // been woken: pub/sub is at most once, and this bounds what a lost wake costs.
 const SweepEvery = 5 * time.Second
+
+// sweepMost is how far apart the sweeps of one waiter get, each pause twice the one before: a
+// wake is rarely lost, and ten thousand that wait for minutes must not read all the while.
+const sweepMost = 30 * time.Second
 
 // confirmWithin bounds how long a subscription may take to stand: nothing has been sent by
 // then, so that giving up costs a repeat and no more.
@@ -52,6 +56,8 @@ type Waiter struct {
 	ready   chan struct{} // closed once the subscription stands
 	got     chan []byte   // capacity 1; the stored result
 	due     bool          // is in hub.due; guarded by hub.mu
+	sweep   time.Time     // read by the first sweep from then on; guarded by hub.mu
+	pause   time.Duration // until the sweep after that; guarded by hub.mu
 	standby bool          // ready is closed; guarded by hub.mu
 	over    bool          // has its result or is closed; guarded by hub.mu
 }
@@ -205,6 +211,16 @@ func (h *Hub) setDue(w *Waiter) {
 		w.due = true
 		h.due = append(h.due, w)
 	}
+}
+
+// swept puts w down for a sweep where it is time for that. The caller holds h.mu.
+func (h *Hub) swept(w *Waiter, now time.Time) {
+	if now.Before(w.sweep) {
+		return
+	}
+	h.setDue(w)
+	w.pause = min(max(2*w.pause, SweepEvery), sweepMost)
+	w.sweep = now.Add(w.pause)
 }
 
 // end reports whether w still waits, and makes it wait no more.

@@ -1,12 +1,10 @@
 package results
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,99 +81,6 @@ func TestHub_ManySubscribeAndLeaveAtOnce(t *testing.T) {
 		defer h.mu.Unlock()
 		if h.session != nil || len(h.waiting) != 0 || h.due != nil {
 			t.Errorf("something is left: session %v, %d channels, %d due", h.session, len(h.waiting), len(h.due))
-		}
-	})
-}
-
-// hubGoroutines counts the hubs' goroutines of this process.
-func hubGoroutines() int {
-	buf := make([]byte, 4<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	n := 0
-	for g := range bytes.SplitSeq(buf, []byte("\n\n")) {
-		if bytes.Contains(g, []byte("results.(*session)")) {
-			n++
-		}
-	}
-	return n
-}
-
-// Not parallel: it counts the goroutines of the whole process.
-// E10: no polling loop a waiter.
-func TestHub_TenThousandWaitersCostTwoGoroutines(t *testing.T) { //nolint:paralleltest // see above
-	for _, cluster := range []bool{false, true} { //nolint:paralleltest // the subtests share what the test looks at in the end
-		t.Run(fmt.Sprintf("cluster=%v", cluster), func(t *testing.T) { // see above
-			h := newHub(t, servers.Dial(t, cluster))
-			ids, ws := h.subscribeMany(t)
-			if n := hubGoroutines(); n != 2 {
-				t.Errorf("%d goroutines for %d waiters, want 2", n, len(ids))
-			}
-			for _, id := range ids[:1000] {
-				h.finish(t, id)
-			}
-			for i, id := range ids[:1000] {
-				wantResult(t, ws[i], id, time.Minute)
-			}
-			for _, w := range ws {
-				w.Close()
-			}
-			if n := hubGoroutines(); n != 0 {
-				t.Errorf("%d goroutines are left", n)
-			}
-		})
-	}
-}
-
-// subscribeMany makes 10,000 waiters.
-func (h hub) subscribeMany(t *testing.T) ([]string, []*Waiter) {
-	t.Helper()
-	ids, ws := make([]string, 10_000), make([]*Waiter, 10_000)
-	var all sync.WaitGroup
-	for part := range 20 {
-		all.Go(func() {
-			for i := part; i < len(ids); i += 20 {
-				ids[i] = fmt.Sprint(i)
-				ws[i] = h.subscribe(t, ids[i])
-			}
-		})
-	}
-	all.Wait()
-	return ids, ws
-}
-
-// What becomes ready during one read is read by the next, in one pipeline. In a bubble,
-// so that no sweep comes between.
-func TestHub_AThousandReadyResultsCostTwoReads(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, _ *miniredis.Miniredis, h hub) {
-		ids, ws := h.subscribeMany(t)
-		heard, first := make(chan struct{}), atomic.Bool{}
-		trips := &luatest.Trips{Before: func(_ context.Context, cmds []redis.Cmder) error {
-			if cmds[0].Name() == "get" && first.CompareAndSwap(false, true) {
-				<-heard // the first read is held until every wake has been heard
-			}
-			return nil
-		}}
-		h.client.AddHook(trips)
-		for _, id := range ids[:1000] {
-			h.finish(t, id)
-		}
-		synctest.Wait()
-		close(heard)
-		for i, id := range ids[:1000] {
-			wantResult(t, ws[i], id, time.Second)
-		}
-		var reads []int
-		for _, trip := range trips.Seen() {
-			if trip[0] == "get" {
-				reads = append(reads, len(trip))
-			}
-		}
-		if len(reads) > 2 || reads[0]+reads[len(reads)-1] < 1000 {
-			t.Errorf("reads of %v keys, want at most two", reads)
-		}
-		for _, w := range ws {
-			w.Close()
 		}
 	})
 }

@@ -92,7 +92,7 @@ func (s *session) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		if time.Since(swept) >= SweepEvery {
 			swept = time.Now()
-			s.markAll()
+			s.markAll(swept)
 		}
 		msg, err := s.receive(ctx, silent)
 		if ctx.Err() != nil {
@@ -143,17 +143,19 @@ func (s *session) mark(channel string, subscribed bool) {
 			continue
 		}
 		s.hub.setDue(w)
+		w.sweep, w.pause = time.Time{}, 0 // should it find nothing, it looks again soon
 	}
 	s.hub.mu.Unlock()
 	s.nudge()
 }
 
-func (s *session) markAll() {
+// markAll makes those due whose turn it is to be read without a wake.
+func (s *session) markAll(now time.Time) {
 	s.hub.mu.Lock()
 	for _, ws := range s.hub.waiting {
 		for _, w := range ws {
 			if w.standby {
-				s.hub.setDue(w)
+				s.hub.swept(w, now)
 			}
 		}
 	}
@@ -166,6 +168,32 @@ func (s *session) nudge() {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// When many requests end at once, their wakes take some time to be heard. Where several became due
+// during a read, the next waits while more do, in steps of gatherStep and for gatherMost
+// at most: so a thousand are read in two pipelines. A lone waiter never waits.
+const (
+	gatherStep = 3 * time.Millisecond
+	gatherMost = 15 * time.Millisecond
+)
+
+func (s *session) gather(ctx context.Context) {
+	before := s.countDue()
+	for waited := time.Duration(0); before > 1 && before < readMost && waited < gatherMost; waited += gatherStep {
+		pause(ctx, gatherStep)
+		now := s.countDue()
+		if now == before {
+			return
+		}
+		before = now
+	}
+}
+
+func (s *session) countDue() int {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return len(s.hub.due)
 }
 
 // read fetches what is due, everything that became due meanwhile in one go.
@@ -181,11 +209,13 @@ func (s *session) read(ctx context.Context) {
 			if len(due) == 0 {
 				break
 			}
-			if !s.deliver(ctx, due) {
+			if s.deliver(ctx, due) {
+				s.gather(ctx)
+			} else {
 				pause(ctx, 100*time.Millisecond)
-				if ctx.Err() != nil {
-					return
-				}
+			}
+			if ctx.Err() != nil {
+				return
 			}
 		}
 	}
