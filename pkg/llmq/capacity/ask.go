@@ -99,7 +99,7 @@ func (b budget) text() string {
 	if b.limit == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d %d %d %d %d", b.limit, b.burst, b.partLimit, b.partBurst, flag(b.fixed))
+	return fmt.Sprintf("%d %d %d %d %d", b.limit, b.burst, flag(b.fixed), b.partLimit, b.partBurst)
 }
 
 // budgetTexts are the budgets of a target and of its provider, of calls and of tokens each.

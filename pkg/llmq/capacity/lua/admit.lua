@@ -119,7 +119,7 @@ if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[
   local rates = rates_of()
   local function draw(code, config, text, need, cost)
     if config == '' or cost == 0 and text then return end -- the first call begins the budget, whatever it costs: it may owe in the end
-    local wait, drawn = rates.draw(now, config, text, text or opened() - QUARANTINE_MS, not rt, need, cost)
+    local wait, drawn = rates.draw(now, config, text or rates.empty(config, opened() - QUARANTINE_MS), not rt, need, cost)
     if wait > retry then missing, retry = code, wait end
     return drawn
   end

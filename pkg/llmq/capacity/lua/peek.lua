@@ -33,7 +33,9 @@ local opens = tonumber(redis.call('GET', epoch) or nil) or now + 15000
 local fields = redis.call('HMGET', state, 'rpm', 'tpm', 'breaker', 'ok', 'throttled', 'failed', 'abandoned', 'lapsed', unpack(law.FIELDS))
 local s = law.load(now, ARGV[2], { unpack(fields, 9) })
 local facts = law.facts(s, now)
-local function left(config, text) return rates.left(now, config, text, opens - 15000) end
+local function left(config, text)
+  return rates.left(now, config, text or config ~= '' and rates.empty(config, opens - 15000))
+end
 local calls_left, calls_used = left(ARGV[3], fields[1])
 local tokens_left, tokens_used = left(ARGV[4], fields[2])
 local shared = redis.call('HMGET', provider, 'rpm', 'tpm')
