@@ -25,6 +25,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/local/cloud/eventsource"
+	"github.com/llm-queue/llmq/local/cloud/internal/localonly"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/local/cloud/valkey"
@@ -128,7 +129,7 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 
 	c.SQS = sqs.New(sqs.Options{Region: region, AccountID: account, NoisyGroups: true, Logger: o.Logger})
 	c.onClose(func(context.Context) error { c.SQS.Close(); return nil })
-	sqsURL, err := c.serve("127.0.0.1:0", local(c.SQS), nil)
+	sqsURL, err := c.serve("127.0.0.1:0", localonly.Handler(c.SQS), nil)
 	if err != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func (c *Cloud) startS3() (string, error) {
 	if err := backend.CreateBucket(bucket); err != nil {
 		return "", fmt.Errorf("bucket: %w", err)
 	}
-	return c.serve("127.0.0.1:0", local(gofakes3.New(backend).Server()), nil)
+	return c.serve("127.0.0.1:0", localonly.Handler(gofakes3.New(backend).Server()), nil)
 }
 
 // serve listens on a loopback address until the cloud closes, and returns the URL.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/llm-queue/llmq/local/cloud/eventsource"
 	"github.com/llm-queue/llmq/local/cloud/front"
+	"github.com/llm-queue/llmq/local/cloud/internal/localonly"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -161,7 +162,7 @@ func (c *Cloud) startSources(ctx context.Context) error {
 	api.Handle(eventsource.Prefix, c.Mappings)
 	api.Handle(eventsource.Prefix+"/", c.Mappings)
 	api.Handle("/", c.Lambda.API())
-	c.LambdaURL, err = c.serve("127.0.0.1:0", local(api), nil)
+	c.LambdaURL, err = c.serve("127.0.0.1:0", localonly.Handler(api), nil)
 	return err
 }
 

@@ -4,13 +4,15 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/llm-queue/llmq/local/cloud/internal/localonly"
 )
 
 // ours says whether a request was meant for this server. A web page must not be able to use it: neither by a request of
 // its own, which carries an Origin, nor by a name that its owner has pointed at 127.0.0.1 (DNS rebinding), which shows in
 // Host. An empty Host is refused, too.
 func (f *Front) ours(r *http.Request) bool {
-	if _, cross := r.Header["Origin"]; cross {
+	if localonly.FromPage(r) {
 		return false
 	}
 	name, port, err := net.SplitHostPort(r.Host)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud/internal/ids"
+	"github.com/llm-queue/llmq/local/cloud/internal/localonly"
 )
 
 // maxRequest is how much of a request body is read before the connection is given up: enough to answer one over MaxPayload.
@@ -35,20 +35,12 @@ func (h *Host) API() http.Handler {
 		writeFault(w, http.StatusNotFound, "UnknownOperationException", fault{Message: "unknown operation"})
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.Host) || r.Header.Get("Origin") != "" {
+		if !localonly.Allows(r) {
 			writeFault(w, http.StatusForbidden, "AccessDeniedException", fault{Message: "only local programs may call this"})
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-func isLoopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // request is what the three kinds of invocation read alike.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud/internal/ids"
+	"github.com/llm-queue/llmq/local/cloud/internal/localonly"
 )
 
 // The Runtime API's headers and trailers.
@@ -41,7 +42,7 @@ func (i *instance) routes() http.Handler {
 // running handlers so that the end of an instance can wait for them.
 func (i *instance) guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != address || r.Header.Get("Origin") != "" {
+		if r.Host != address || localonly.FromPage(r) {
 			refuse(w, http.StatusForbidden, "Forbidden", "not a runtime")
 			return
 		}

@@ -1,4 +1,4 @@
-package cloud
+package localonly
 
 import (
 	"net/http"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-func TestLocal_KeepsWebPagesOut(t *testing.T) {
+func TestHandler_KeepsWebPagesOut(t *testing.T) {
 	t.Parallel()
-	h := local(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	h := Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	for _, tt := range []struct {
 		host, origin string
 		want         int
