@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -97,9 +98,11 @@ type rig struct {
 	results  *results.Store
 	bodies   *fakeBodies
 	provider *fakeProvider
+	wires    map[string]provider.Provider // providers beside that one, by name
 	models   []llmq.Model
 	rules    fallback.Rules
 	policy   retry.Policy
+	attempt  time.Duration // how long one may take
 	engine   *engine.Engine
 	log      *bytes.Buffer
 }
@@ -110,7 +113,7 @@ func target() llmq.Target {
 
 func newRig(t testing.TB, c redis.UniversalClient, call func(context.Context, provider.Request) (*provider.Response, error)) *rig {
 	t.Helper()
-	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &bytes.Buffer{}, policy: retry.Default()}
+	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &bytes.Buffer{}, policy: retry.Default(), attempt: time.Minute}
 	r.models = []llmq.Model{{Alias: "m", Lanes: llmq.Lanes(), Targets: []llmq.Target{target()}}}
 	c.AddHook(r.trips)
 	r.claims, r.capacity, r.results = claims.New(r.space), capacity.New(r.space), results.New(c, r.space, r.bodies, 1000)
@@ -154,9 +157,14 @@ func (r *rig) once() {
 
 func (r *rig) newEngine(worker string, rtWait time.Duration) *engine.Engine {
 	r.t.Helper()
-	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: 60 * time.Second, RTCapacityWait: rtWait, Retry: r.policy, Fallback: r.rules}, engine.Deps{
+	providers := maps.Clone(r.wires)
+	if providers == nil {
+		providers = map[string]provider.Provider{}
+	}
+	providers["p"] = r.provider
+	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: r.attempt, RTCapacityWait: rtWait, Retry: r.policy, Fallback: r.rules}, engine.Deps{
 		Valkey: r.client, Catalogue: llmq.NewCatalogue(r.models), Claims: r.claims, Stops: r.stops, Capacity: r.capacity, Results: r.results,
-		Providers: map[string]provider.Provider{"p": r.provider},
+		Providers: providers,
 		Log:       slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
