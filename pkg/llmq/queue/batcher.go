@@ -51,7 +51,7 @@ var ErrNotSent = errors.New("the message was not sent")
 // the error's cause is [ErrNotSent]; later nobody knows.
 func (b *Batcher) Send(ctx context.Context, q Name, m Outgoing) error {
 	out := make(chan error, 1)
-	if ctx.Err() != nil || !b.join(q, m, out) {
+	if ctx.Err() != nil || !b.join(q, m, out) { //nolint:contextcheck // the request belongs to no caller
 		return b.BatchSender.Send(ctx, q, m)
 	}
 	select {
