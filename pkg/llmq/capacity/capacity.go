@@ -43,7 +43,7 @@ var (
 
 // whole puts the chunks that a script is built from at the lines that ask for them.
 func whole(text string) string {
-	return luascript.Include(text, map[string]string{"law.lua": lawText, "rates.lua": ratesText, "breaker.lua": breakerText})
+	return luascript.Include(text, map[string]string{"law.lua": LawText(), "rates.lua": ratesText, "breaker.lua": breakerText})
 }
 
 // Gate decides admissions. It holds no connection and no mutable state, so it is safe

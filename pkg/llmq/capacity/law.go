@@ -4,17 +4,36 @@ import (
 	_ "embed"
 	"fmt"
 	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
-// lawText is the law of the learned limit: a chunk of Lua, no whole script. Scripts that
-// need it are made of it and their own text.
-//
-//go:embed lua/law.lua
-var lawText string
+var (
+	//go:embed lua/law.lua
+	lawText string
+	//go:embed lua/law_fields.lua
+	lawFieldsText string
+	//go:embed lua/law_evidence.lua
+	lawEvidenceText string
+	//go:embed lua/law_growth.lua
+	lawGrowthText string
+	//go:embed lua/law_touch.lua
+	lawTouchText string
+	//go:embed lua/law_walls.lua
+	lawWallsText string
+	//go:embed lua/law_store.lua
+	lawStoreText string
+)
 
-// LawText is the law of the learned limit in Lua, as the scripts run it. There is no
-// second implementation: the simulator in local/bench/limiter judges this text.
-func LawText() string { return lawText }
+// LawText is the law of the learned limit in Lua, as the scripts run it: a chunk, no
+// whole script. There is no second implementation: the simulator in local/bench/limiter
+// judges this text.
+func LawText() string {
+	return luascript.Include(lawText, map[string]string{
+		"law_fields.lua": lawFieldsText, "law_evidence.lua": lawEvidenceText, "law_growth.lua": lawGrowthText,
+		"law_touch.lua": lawTouchText, "law_walls.lua": lawWallsText, "law_store.lua": lawStoreText,
+	})
+}
 
 // LawConfig is what can be set of the law. [DefaultLaw] is filled in; zero values are
 // real ones.

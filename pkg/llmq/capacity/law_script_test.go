@@ -37,7 +37,7 @@ return out
 `
 
 func newLawScript() luascript.Script {
-	return luascript.New("law", "#!lua\n"+lawText+lawScript)
+	return luascript.New("law", "#!lua\n"+LawText()+lawScript)
 }
 
 // decisions plays a target of 25 slots for a while, from one seed, and gives every answer
