@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -80,6 +79,8 @@ type Cloud struct {
 	Lambda   *lambda.Host
 	Mappings *eventsource.Mappings
 
+	path    string   // of the functions' configuration
+	env     []string // with which they read it
 	log     *slog.Logger
 	closers []func(context.Context) error // undone in reverse order
 	servers sync.WaitGroup
@@ -147,16 +148,13 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	c.Config = &cfg
 
 	path := filepath.Join(o.Dir, "llmq.yaml")
-	text, err := cfg.Marshal()
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		return fmt.Errorf("configuration: %w", err)
+	if err := writeConfig(path, c.Config); err != nil {
+		return err
 	}
 	env := append([]string{
 		"LLMQ_CONFIG=" + path, valkeyEnv + "=" + c.Valkey.Password(), keyEnv + "=" + c.Key, adminEnv + "=" + c.AdminKey,
 	}, o.Env...)
+	c.path, c.env = path, env
 	// What the functions will read, variables and all: a fault shows here, and not in the
 	// log of a function that can't start.
 	if c.Config, err = config.Load(path, env); err != nil {

@@ -144,7 +144,7 @@ func (f *function) leave(inst *instance) {
 	inst.serving, inst.pooled = false, false
 }
 
-// release puts an instance back after an invocation, or spins it down when it has become too old.
+// release puts an instance back after an invocation, or spins it down when it has become too old or stale.
 func (f *function) release(inst *instance) {
 	idle, age := f.host.opts.IdleTimeout, f.host.opts.MaxLifetime
 	f.mu.Lock()
@@ -160,7 +160,7 @@ func (f *function) release(inst *instance) {
 	if age > 0 {
 		wait = min(wait, age-time.Since(inst.made))
 	}
-	old := wait <= 0
+	old := wait <= 0 || inst.stale
 	switch {
 	case old:
 		f.stats.SpunDown++
@@ -223,6 +223,24 @@ func (f *function) close() []*instance {
 	defer f.mu.Unlock()
 	f.closed = true
 	return slices.Clone(f.instances)
+}
+
+// renew makes every instance stale, and returns those that have no work to end first.
+func (f *function) renew() []*instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, inst := range f.instances {
+		inst.stale = true
+	}
+	idle := f.idle
+	f.idle = nil
+	f.stats.SpunDown += int64(len(idle))
+	for _, inst := range idle {
+		if inst.reap != nil {
+			inst.reap.Stop()
+		}
+	}
+	return idle
 }
 
 func (f *function) all() []*instance {

@@ -177,6 +177,19 @@ func (h *Host) accept(name string, payload []byte) (*function, []byte, error) {
 	return f, payload, nil
 }
 
+// Renew makes a function's next invocations run in new processes, as a deploy does: a process that is idle ends now, a busy one
+// when its invocation has ended. It returns at once, and fails with CodeNotFound.
+func (h *Host) Renew(name string) error {
+	f, err := h.function(name)
+	if err != nil {
+		return err
+	}
+	for _, inst := range f.renew() {
+		inst.spinDown()
+	}
+	return nil
+}
+
 // Instances lists a function's processes, oldest first; none for an unknown function.
 func (h *Host) Instances(name string) []InstanceInfo {
 	f, err := h.function(name)

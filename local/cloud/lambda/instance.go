@@ -49,6 +49,7 @@ type instance struct {
 	reap    *time.Timer // runs while it is idle
 	serving bool        // it counts as an invocation of the function
 	pooled  bool        // and of what the account has unreserved
+	stale   bool        // it runs what was there before a deploy: it gets no more work
 
 	handlers sync.WaitGroup // running Runtime API handlers; added to only while state is not dead, under mu
 

@@ -300,3 +300,33 @@ func TestFreeze_KilledWhileFrozenIsReplaced(t *testing.T) {
 	eventually(t, "noticed", func() bool { return len(h.Instances("fn")) == 0 })
 	invoke(t, h, map[string]any{"op": "echo"})
 }
+
+func TestRenew_NextInvocationRunsInANewProcess(t *testing.T) {
+	t.Parallel()
+	h := setup(t, nil)
+	invoke(t, h, map[string]any{"op": "echo"})
+	first := h.Instances("fn")[0].ID
+	if err := h.Renew("fn"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the idle instance is gone", func() bool { return len(h.Instances("fn")) == 0 })
+	g := newGate(t)
+	running := make(chan Result, 1)
+	go func() { running <- invoke(t, h, map[string]any{"op": "wait", "gate": g.addr()}) }()
+	conn := g.accept()
+	second := h.Instances("fn")[0].ID
+	if second == first {
+		t.Error("the old instance runs")
+	}
+	if err := h.Renew("fn"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, conn, "c")
+	if r := <-running; r.FunctionError != "" {
+		t.Errorf("a busy instance was not left to end its work: %s", r.Payload)
+	}
+	eventually(t, "the busy instance is gone after its work", func() bool { return len(h.Instances("fn")) == 0 })
+	if s := h.Stats("fn"); s.SpunDown != 2 {
+		t.Errorf("%d spun down, want 2", s.SpunDown)
+	}
+}

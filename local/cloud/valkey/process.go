@@ -29,6 +29,8 @@ const (
 
 // process is a valkey-server child.
 type process struct {
+	path   string // of its program
+	conf   string // what it read on its standard input
 	dir    string
 	child  *os.Process
 	log    *logTail
@@ -138,7 +140,7 @@ func freePorts(n int) ([]string, error) {
 
 // spawn starts the child and the goroutine that waits for it.
 func spawn(path, dir, conf string, logger *slog.Logger) (*process, error) {
-	p := &process{dir: dir, log: &logTail{logger: logger}, ended: make(chan struct{}), logger: logger}
+	p := &process{path: path, conf: conf, dir: dir, log: &logTail{logger: logger}, ended: make(chan struct{}), logger: logger}
 	//nolint:noctx // the path is valkey-server as found on PATH; its life is Close's, not a context's
 	cmd := exec.Command(path, "-")
 	cmd.Dir = dir
@@ -167,6 +169,24 @@ func spawn(path, dir, conf string, logger *slog.Logger) (*process, error) {
 		return nil, fmt.Errorf("run %s: %w", path, err)
 	}
 	return p, nil
+}
+
+// restart kills the child and starts another in its place. The node's own file about its
+// cluster is kept, as on any server, so the new one owns the same slots.
+func (p *process) restart(ctx context.Context, addr, password string, cluster bool) (*process, error) {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	<-p.ended
+	next, err := spawn(p.path, p.dir, p.conf, p.logger)
+	if err != nil {
+		return nil, err
+	}
+	_, err = next.awaitReady(ctx, addr, password, cluster)
+	return next, err
 }
 
 func (p *process) wait(cmd *exec.Cmd) {

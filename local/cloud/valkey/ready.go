@@ -61,8 +61,8 @@ func (p *process) awaitReady(ctx context.Context, addr, password string, cluster
 	if !cluster {
 		return version, nil
 	}
-	if err := c.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
-		return "", p.explain("give it all slots", err)
+	if err := p.giveSlots(ctx, c); err != nil {
+		return "", err
 	}
 	return version, p.poll(ctx, "trust its cluster", func() (bool, error) {
 		info, err := c.ClusterInfo(ctx).Result()
@@ -72,6 +72,21 @@ func (p *process) awaitReady(ctx context.Context, addr, password string, cluster
 		state, _ := field(info, "cluster_state")
 		return state == "ok", nil
 	})
+}
+
+// giveSlots gives the server all slots, unless it has them from the run before.
+func (p *process) giveSlots(ctx context.Context, c *redis.Client) error {
+	info, err := c.ClusterInfo(ctx).Result()
+	if err != nil {
+		return p.explain("ask for the cluster's state", err)
+	}
+	if assigned, _ := field(info, "cluster_slots_assigned"); assigned == "16384" {
+		return nil
+	}
+	if err := c.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
+		return p.explain("give it all slots", err)
+	}
+	return nil
 }
 
 // poll calls ready until it says yes, fails, the server ends or ctx does.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"sync"
 )
 
 // Engine says which server Start may use.
@@ -64,11 +65,13 @@ type backend interface {
 
 // Server is a running state store. Its methods may be called from any goroutine.
 type Server struct {
-	backend
 	addr     string
 	password string
 	kind     string
 	cluster  bool
+
+	mu      sync.Mutex // guards backend; held over a restart, so that Close ends what that starts
+	backend backend
 }
 
 // Start starts a server and returns when it answers commands, which takes up to 2.1 s in cluster
@@ -107,9 +110,40 @@ func (s *Server) Cluster() bool { return s.cluster }
 // "miniredis (in process; limits are approximate)".
 func (s *Server) Kind() string { return s.kind }
 
-// Done is closed when the server has ended, whether by Close or because it died.
-func (s *Server) Done() <-chan struct{} { return s.done() }
+// Done is closed when the server has ended, whether by Close or Restart or because it died.
+func (s *Server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backend.done()
+}
+
+// ErrNotRestartable is returned by Restart where the server is no process of its own.
+var ErrNotRestartable = errors.New("miniredis can't be restarted: valkey-server is needed")
+
+// Restart kills the server, as a crash would, and starts it again on the same address, with the
+// same password and, since nothing is ever saved, without data. It returns when the server
+// answers again; ctx bounds that. When it fails, the server is down.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.backend.(*process)
+	if !ok {
+		return ErrNotRestartable
+	}
+	next, err := p.restart(ctx, s.addr, s.password, s.cluster)
+	if next != nil {
+		s.backend = next
+	}
+	if err != nil {
+		return fmt.Errorf("restart valkey: %w", err)
+	}
+	return nil
+}
 
 // Close stops the server, waits for its end and removes its directory. Data is not kept. Calling
 // it again, or after the server died, is fine.
-func (s *Server) Close() error { return s.close() }
+func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backend.close()
+}
