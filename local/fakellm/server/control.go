@@ -108,6 +108,9 @@ func (s *Server) SetLatency(l Latency) error {
 // come later hang all the same: wait for them first, see AwaitInFlight.
 func (s *Server) Release(match Match) int { return s.state.release(match) }
 
+// Hanging is how many of the calls that match hang now.
+func (s *Server) Hanging(match Match) int { return s.state.hanging(match) }
+
 // Reset forgets the rules, the queued replies, the latency, the call log and the counters, and
 // releases what hangs. Calls in flight go on, and count as in flight and in the new peaks.
 func (s *Server) Reset() {

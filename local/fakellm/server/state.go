@@ -137,6 +137,19 @@ func (s *state) renewMeters() {
 	}
 }
 
+func (s *state) hanging(m Match) int {
+	m = m.hashed()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for c := range s.hung {
+		if m.fits(c.record.Model, c.who) {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *state) release(m Match) int {
 	m = m.hashed()
 	s.mu.Lock()
