@@ -164,7 +164,9 @@ func processName(env []string) string {
 }
 
 // functionName is the name of the Lambda function, or what stands for it elsewhere.
-func functionName(env []string) string { return cmp.Or(lookup(env, "AWS_LAMBDA_FUNCTION_NAME"), "process") }
+func functionName(env []string) string {
+	return cmp.Or(lookup(env, "AWS_LAMBDA_FUNCTION_NAME"), "process")
+}
 
 // FlushMetrics writes what was counted since the last flush as lines that CloudWatch reads, best at
 // the end of an invocation and to the standard output.
