@@ -4,8 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -17,6 +21,13 @@ import (
 // verbs is what this function needs of package admin.
 type verbs interface {
 	Status(ctx context.Context) admin.Status
+	SourceStates(ctx context.Context) []admin.SourceStatus
+	Queues(ctx context.Context) []admin.QueueState
+	Redrive(ctx context.Context, by string, r admin.RedriveRequest) (admin.Redriven, error)
+	Purge(ctx context.Context, by string, r admin.PurgeRequest) (admin.Purged, error)
+	Pause(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
+	Resume(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
+	Govern(ctx context.Context) admin.Governed
 }
 
 // gate lets operators in. On AWS the API has checked IAM before and names the caller;
@@ -26,49 +37,130 @@ type gate struct {
 	key string
 }
 
-func (g gate) opens(ev events.APIGatewayProxyRequest) bool {
+// localOperator is who holds the local key.
+const localOperator = "local admin key"
+
+// opens says who asks; "" may not.
+func (g gate) opens(ev events.APIGatewayProxyRequest) string {
 	if g.iam {
-		return ev.RequestContext.Identity.UserArn != ""
+		return ev.RequestContext.Identity.UserArn
 	}
 	for name, value := range ev.Headers {
 		if strings.EqualFold(name, "Authorization") {
 			got, want := sha256.Sum256([]byte(strings.TrimPrefix(value, "Bearer "))), sha256.Sum256([]byte(g.key))
-			return g.key != "" && subtle.ConstantTimeCompare(got[:], want[:]) == 1
+			if g.key != "" && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+				return localOperator
+			}
+			return ""
 		}
 	}
-	return false
+	return ""
 }
 
 type handler func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)
 
-// newHandler serves GET /health, open to anybody who reaches it, and GET /status.
-func newHandler(v verbs, g gate) handler {
-	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
-		routes := map[string]func() any{
-			"/health": func() any { return map[string]string{"status": "ok"} },
-			"/status": func() any { return v.Status(ctx) },
-		}
-		serve, known := routes[ev.Path]
-		switch {
-		case ev.Path != "/health" && !g.opens(ev):
-			return fail(llmq.Errorf(llmq.CodeInvalidKey, "the admin API takes operators only: sign with IAM on AWS, send the admin key locally"))
-		case !known:
-			return fail(llmq.Errorf(llmq.CodeUnknownRoute, "no such path; the admin API has GET /health and GET /status"))
-		case ev.HTTPMethod != http.MethodGet:
-			return fail(llmq.Errorf(llmq.CodeMethodNotAllowed, "use GET"))
-		}
-		return answer(http.StatusOK, serve())
+// serving answers a request whose sender is known to be by.
+type serving func(ctx context.Context, by string, body []byte) (any, error)
+
+// route is a path with its method.
+type route struct {
+	method string
+	open   bool // to anybody who reaches it
+	serve  serving
+}
+
+// statusView is the state of everything: what package admin reads of queues and targets, and the event sources.
+type statusView struct {
+	admin.Status
+	Sources []admin.SourceStatus `json:"sources"`
+}
+
+// routes is the one table of the admin API.
+func routes(v verbs) map[string]route {
+	get := func(f func(context.Context) any) route {
+		return route{method: http.MethodGet, serve: func(ctx context.Context, _ string, _ []byte) (any, error) { return f(ctx), nil }}
+	}
+	health := get(func(context.Context) any { return map[string]string{"status": "ok"} })
+	health.open = true
+	return map[string]route{
+		"/health": health,
+		"/status": get(func(ctx context.Context) any {
+			return statusView{v.Status(ctx), v.SourceStates(ctx)}
+		}),
+		"/queues":         get(func(ctx context.Context) any { return map[string]any{"queues": v.Queues(ctx)} }),
+		"/queues/redrive": post(v.Redrive),
+		"/queues/purge":   post(v.Purge),
+		"/queues/pause":   post(v.Pause),
+		"/queues/resume":  post(v.Resume),
 	}
 }
 
-func fail(e *llmq.Error) (events.APIGatewayProxyResponse, error) {
-	return answer(e.Code.Info().Status, map[string]any{"error": map[string]string{"code": string(e.Code), "message": e.Message}})
+// post is a verb that takes an object.
+func post[In, Out any](verb func(context.Context, string, In) (Out, error)) route {
+	return route{method: http.MethodPost, serve: func(ctx context.Context, by string, body []byte) (any, error) {
+		var in In
+		if err := decode(body, &in); err != nil {
+			return nil, err
+		}
+		return verb(ctx, by, in)
+	}}
 }
 
-func answer(status int, v any) (events.APIGatewayProxyResponse, error) {
+// newHandler serves the admin API. GET /health is open to anybody who reaches it.
+func newHandler(v verbs, g gate) handler {
+	table := routes(v)
+	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
+		by := g.opens(ev)
+		r, known := table[ev.Path]
+		switch {
+		case !r.open && by == "":
+			return fail(llmq.Errorf(llmq.CodeInvalidKey, "the admin API takes operators only: sign with IAM on AWS, send the admin key locally"))
+		case !known:
+			return fail(llmq.Errorf(llmq.CodeUnknownRoute, "no such path; the admin API has %s", strings.Join(slices.Sorted(maps.Keys(table)), ", ")))
+		case ev.HTTPMethod != r.method:
+			return fail(llmq.Errorf(llmq.CodeMethodNotAllowed, "use %s", r.method))
+		}
+		body, err := bodyOf(ev)
+		if err != nil {
+			return fail(llmq.AsError(err))
+		}
+		out, err := r.serve(ctx, by, body)
+		if err != nil {
+			return fail(llmq.AsError(err))
+		}
+		return answer(http.StatusOK, nil, out)
+	}
+}
+
+func bodyOf(ev events.APIGatewayProxyRequest) ([]byte, error) {
+	if !ev.IsBase64Encoded {
+		return []byte(ev.Body), nil
+	}
+	body, err := base64.StdEncoding.DecodeString(ev.Body)
+	if err != nil {
+		return nil, llmq.Errorf(llmq.CodeInvalidJSON, "the body can't be read")
+	}
+	return body, nil
+}
+
+func fail(e *llmq.Error) (events.APIGatewayProxyResponse, error) {
+	headers := map[string]string{}
+	if e.RetryAfter > 0 {
+		headers["Retry-After"] = strconv.Itoa(int(e.RetryAfter.Seconds()))
+	}
+	told := map[string]string{"code": string(e.Code), "message": e.Message}
+	if e.Field != "" {
+		told["field"] = e.Field
+	}
+	return answer(e.Code.Info().Status, headers, map[string]any{"error": told})
+}
+
+func answer(status int, headers map[string]string, v any) (events.APIGatewayProxyResponse, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return events.APIGatewayProxyResponse{}, err
 	}
-	return events.APIGatewayProxyResponse{StatusCode: status, Headers: map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}, Body: string(body)}, nil
+	all := map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}
+	maps.Copy(all, headers)
+	return events.APIGatewayProxyResponse{StatusCode: status, Headers: all, Body: string(body)}, nil
 }

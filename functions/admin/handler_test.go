@@ -5,13 +5,40 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
 type fakeVerbs struct{}
+
+func (fakeVerbs) SourceStates(context.Context) []admin.SourceStatus {
+	return []admin.SourceStatus{{Queue: "llm-chat-a", Model: "chat-a", Lane: "bg", State: "Disabled", Paused: true, MaxConcurrency: 4, Ceiling: 10}}
+}
+
+func (fakeVerbs) Queues(context.Context) []admin.QueueState { return []admin.QueueState{} }
+
+func (fakeVerbs) Redrive(_ context.Context, by string, r admin.RedriveRequest) (admin.Redriven, error) {
+	return admin.Redriven{Queue: "llm-" + queue.Name(r.Model), DryRun: r.DryRun, Reasons: map[string]int{by: r.MaxRate}}, nil
+}
+
+func (fakeVerbs) Purge(_ context.Context, _ string, r admin.PurgeRequest) (admin.Purged, error) {
+	return admin.Purged{}, llmq.Errorf(llmq.CodeRateLimited, "%s was purged", r.Queue).After(time.Minute).At("queue")
+}
+
+func (fakeVerbs) Pause(_ context.Context, _ string, r admin.SwitchRequest) (admin.Switched, error) {
+	return admin.Switched{Queue: queue.Name(r.Model), State: queue.SourceDisabling}, nil
+}
+
+func (fakeVerbs) Resume(_ context.Context, _ string, r admin.SwitchRequest) (admin.Switched, error) {
+	return admin.Switched{Queue: queue.Name(r.Model), State: queue.SourceEnabling}, nil
+}
+
+func (fakeVerbs) Govern(context.Context) admin.Governed { return admin.Governed{Sources: 2, Moved: 1} }
 
 func (fakeVerbs) Status(context.Context) admin.Status {
 	return admin.Status{Queues: []admin.QueueStatus{{Queue: "llm-chat-a", Model: "chat-a", Lane: "bg", Waiting: 3}}, Targets: []admin.TargetStatus{}}
@@ -74,8 +101,69 @@ func TestAdmin_StatusIsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"queues":[{"queue":"llm-chat-a","model":"chat-a","lane":"bg","waiting":3,"received":0,"delayed":0,"dead_letters":0}],"targets":[]}`
+	want := `{"queues":[{"queue":"llm-chat-a","model":"chat-a","lane":"bg","waiting":3,"received":0,"delayed":0,"dead_letters":0}],"targets":[],` +
+		`"sources":[{"queue":"llm-chat-a","model":"chat-a","lane":"bg","state":"Disabled","paused":true,"max_concurrency":4,"ceiling":10}]}`
 	if resp.Body != want {
 		t.Errorf("body = %s\nwant   %s", resp.Body, want)
+	}
+}
+
+// B12: verbs take exactly their fields; who asks is handed on.
+func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, method, path, body string
+		status                   int
+		want                     string // part of the answer
+	}{
+		{"redrive", "POST", "/queues/redrive", `{"model":"m","lane":"bg","max_rate":7,"dry_run":true}`, 200, `"reasons":{"arn:ops":7}`},
+		{"pause", "POST", "/queues/pause", `{"model":"m","lane":"bg"}`, 200, `"state":"Disabling"`},
+		{"resume", "POST", "/queues/resume", ` {"model":"m","lane":"bg"} `, 200, `"state":"Enabling"`},
+		{"purge again", "POST", "/queues/purge", `{"queue":"q","confirm":"q"}`, 429, `"field":"queue"`},
+		{"queues", "GET", "/queues", "", 200, `{"queues":[]}`},
+		{"a misspelt field", "POST", "/queues/redrive", `{"model":"m","lane":"bg","dryrun":true}`, 400, `dryrun`},
+		{"a wrong type", "POST", "/queues/redrive", `{"max_rate":"7"}`, 400, `"field":"max_rate"`},
+		{"no object", "POST", "/queues/pause", `[1]`, 400, `must be a JSON object`},
+		{"no JSON", "POST", "/queues/pause", `{`, 400, `invalid_json`},
+		{"two values", "POST", "/queues/pause", `{}{}`, 400, `more than one`},
+		{"nothing", "POST", "/queues/pause", ``, 400, `missing`},
+		{"too much", "POST", "/queues/pause", strings.Repeat(" ", maxBodyBytes+1), 413, `request_too_large`},
+		{"read a verb", "GET", "/queues/purge", ``, 405, `use POST`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ev := event(tt.method, tt.path, nil, "arn:ops")
+			ev.Body = tt.body
+			resp, err := newHandler(fakeVerbs{}, gate{iam: true})(t.Context(), ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tt.status || !strings.Contains(resp.Body, tt.want) {
+				t.Errorf("answer = %d %s, want %d with %s", resp.StatusCode, resp.Body, tt.status, tt.want)
+			}
+			if tt.status == 429 && resp.Headers["Retry-After"] != "60" {
+				t.Errorf("Retry-After = %q", resp.Headers["Retry-After"])
+			}
+		})
+	}
+}
+
+// C11: the same artifact hears the schedule; nothing else makes the governor run.
+func TestFunction_TellsEventsApart(t *testing.T) {
+	t.Parallel()
+	f := newFunction(newHandler(fakeVerbs{}, gate{key: "k"}), fakeVerbs{})
+	for event, want := range map[string]string{
+		`{"version":"0","id":"1","detail-type":"Scheduled Event","source":"aws.scheduler","detail":"{}"}`:                   `"moved":1`,
+		`{"httpMethod":"GET","path":"/health"}`:                                                                             `"statusCode":200`,
+		`{"httpMethod":"GET","path":"/status","source":"aws.scheduler"}`:                                                    `"statusCode":401`,
+		`{"httpMethod":"GET","path":"/status","body":"{\"source\":\"aws.scheduler\",\"detail-type\":\"Scheduled Event\"}"}`: `"statusCode":401`,
+	} {
+		out, err := f(t.Context(), json.RawMessage(event))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := json.Marshal(out); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s -> %s, %v; want %s", event, text, err, want)
+		}
 	}
 }

@@ -1,8 +1,9 @@
-// Admin is the Lambda function of the operator's API.
+// Admin is the Lambda function of the operator's API, and of the governor.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 
@@ -14,7 +15,7 @@ import (
 
 func main() {
 	log := wiring.Logger(slog.LevelInfo)
-	h, err := wire(os.Environ(), log)
+	h, err := wire(context.Background(), os.Environ(), log)
 	if err != nil {
 		log.Error("the function can't start", "error", err)
 		os.Exit(1)
@@ -22,16 +23,20 @@ func main() {
 	lambda.Start(h)
 }
 
-func wire(env []string, log *slog.Logger) (handler, error) {
+func wire(ctx context.Context, env []string, log *slog.Logger) (func(context.Context, json.RawMessage) (any, error), error) {
 	p, err := wiring.Start(env, log)
 	if err != nil {
 		return nil, err
 	}
 	g := gate{iam: p.Config.Kind == config.KindAWS}
 	if !g.iam {
-		if g.key, err = p.AdminKey(context.Background()); err != nil {
+		if g.key, err = p.AdminKey(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return newHandler(p.Admin(), g), nil
+	v, err := operator(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return newFunction(newHandler(v, g), v), nil
 }

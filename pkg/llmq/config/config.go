@@ -39,6 +39,7 @@ type Config struct {
 	Lanes     map[llmq.Lane]Lane
 	Limiter   Limiter
 	Breaker   Breaker
+	Governor  Governor
 	Timing    Timing
 	Cassette  Cassette
 }

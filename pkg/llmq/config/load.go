@@ -116,6 +116,9 @@ func derive(rep *report, d draft) {
 	if _, given := rep.given["valkey.address"]; !given && c.Kind == KindLocal {
 		c.Valkey.Address = "localhost:6379"
 	}
+	if _, given := rep.given["governor.enabled"]; !given && c.Kind == KindLocal {
+		c.Governor.Enabled = false
+	}
 	types := map[string]Provider{}
 	for i := range c.Providers {
 		p := &c.Providers[i]

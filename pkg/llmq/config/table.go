@@ -289,7 +289,7 @@ func targetRows() []setting {
 
 // running is how lanes and attempts run.
 func running() []setting {
-	return slices.Concat(lanes(), retries(), recordings())
+	return slices.Concat(lanes(), retries(), governing(), recordings())
 }
 
 func lanes() []setting {

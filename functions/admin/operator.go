@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/queue/eventsource"
+	"github.com/llm-queue/llmq/pkg/llmq/wiring"
+)
+
+// loadTimeout bounds what is read of the environment before the first event.
+const loadTimeout = 5 * time.Second
+
+// operator wires the verbs that change something. Locally Lambda's API is where the SDK's own variable
+// AWS_ENDPOINT_URL_LAMBDA says.
+func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	var opts []func(*awsconfig.LoadOptions) error
+	if p.Config.Region != "" {
+		opts = append(opts, awsconfig.WithRegion(p.Config.Region))
+	}
+	aws, err := awsconfig.LoadDefaultConfig(ctx, opts...)
+	if err != nil {
+		return nil, llmq.Errorf(llmq.CodeConfiguration, "AWS settings can't be loaded").Because(err)
+	}
+	a := p.Admin()
+	queues, ok := a.Queue.(queue.Operator)
+	if !ok {
+		return nil, llmq.Errorf(llmq.CodeConfiguration, "the queues of this deployment can't be operated")
+	}
+	lanes := map[llmq.Lane]admin.LaneRule{}
+	for lane, l := range p.Config.Lanes {
+		lanes[lane] = admin.LaneRule{
+			Worker: p.Config.WorkerFunction(lane), BatchSize: l.BatchSize, MaxConcurrency: l.MaxConcurrency, Timeout: l.Timeout,
+		}
+	}
+	return admin.NewOperator(a, admin.OperatorDeps{
+		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes, Chains: chains(p.Config, p.Catalogue),
+		Governed: p.Config.Governor.Enabled, Log: p.Log,
+	}), nil
+}
+
+// chains lists, by model, the targets that its calls are tried at in turn: its own and those of the models that stand
+// in for it.
+func chains(cfg *config.Config, c llmq.Catalogue) map[string][]llmq.Target {
+	targets := map[string][]llmq.Target{}
+	for _, m := range c.Models() {
+		targets[m.Alias] = m.Targets
+	}
+	out := map[string][]llmq.Target{}
+	for _, m := range cfg.Models {
+		stages := []string{m.Alias}
+		for _, f := range m.Fallback {
+			stages = append(stages, f.Model)
+		}
+		for _, alias := range stages {
+			for _, t := range targets[alias] {
+				if !slices.Contains(m.SkipTargets, t.Name) {
+					out[m.Alias] = append(out[m.Alias], t)
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// LaneRule is what the verbs know of a lane's deployment.
+type LaneRule struct {
+	Worker         string        // name of the lane's function
+	BatchSize      int           // messages that an invocation gets at most
+	MaxConcurrency int           // invocations at once per queue, as deployed: the governor's ceiling
+	Timeout        time.Duration // a request's deadline when it names none
+}
+
+// OperatorDeps are what the verbs that change something work with; all are required.
+type OperatorDeps struct {
+	Queue    queue.Operator
+	Sources  queue.Sources
+	Lanes    map[llmq.Lane]LaneRule
+	Chains   map[string][]llmq.Target // by model: its targets and those that stand in for them, in the order in which they are tried
+	Governed bool                     // whether the governor is on
+	Log      *slog.Logger
+}
+
+// Operator serves the verbs that change something, and the governor. It is safe for concurrent
+// use and keeps no state.
+type Operator struct {
+	*Admin
+	deps OperatorDeps
+}
+
+// NewOperator makes the verbs beside those of a.
+func NewOperator(a *Admin, d OperatorDeps) *Operator { return &Operator{Admin: a, deps: d} }
+
+// place is a model's queue as an operator names it.
+type place struct {
+	model llmq.Model
+	lane  llmq.Lane
+	queue queue.Name
+}
+
+// places lists every queue, in configured order.
+func (o *Operator) places() []place {
+	var all []place
+	for _, m := range o.Catalogue.Models() {
+		for _, l := range m.Lanes {
+			all = append(all, place{m, l, o.Names.Model(m.Alias, l)})
+		}
+	}
+	return all
+}
+
+// find is the queue of a model's lane. A lane without a queue of its own is refused: what is done to the queue that
+// its calls use would be done to another lane's too.
+func (o *Operator) find(alias string, lane llmq.Lane) (place, error) {
+	if alias == "" {
+		return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "model is missing; name a configured model by its alias").At("model")
+	}
+	if lane == "" {
+		return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "lane is missing; use rt, bg or bulk").At("lane")
+	}
+	if _, err := llmq.ParseLane(string(lane)); err != nil {
+		return place{}, err
+	}
+	for _, m := range o.Catalogue.Models() {
+		if m.Alias != alias {
+			continue
+		}
+		if !slices.Contains(m.Lanes, lane) {
+			return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "%s has no %s queue: its %s calls use the %s queue, which is the one to name",
+				alias, lane, lane, m.Queue(lane)).At("lane")
+		}
+		return place{m, lane, o.Names.Model(alias, lane)}, nil
+	}
+	return place{}, llmq.Errorf(llmq.CodeModelNotFound, "no model %q is configured", llmq.Clip(alias, 80)).At("model")
+}
+
+// audit logs a verb, whoever was refused included (SECURITY-DESIGN KT7). Arguments name queues, models and counts, never
+// what a message holds.
+func (o *Operator) audit(ctx context.Context, by, verb string, err error, args ...any) {
+	args = append([]any{"by", by, "verb", verb}, args...)
+	if err == nil {
+		o.deps.Log.InfoContext(ctx, "operator_verb", args...)
+		return
+	}
+	e := llmq.AsError(err)
+	args = append(args, "code", string(e.Code), "error", e.Message)
+	if e.Err != nil {
+		args = append(args, "cause", e.Err)
+	}
+	o.deps.Log.WarnContext(ctx, "operator_verb_failed", args...)
+}

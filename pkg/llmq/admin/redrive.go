@@ -1,0 +1,317 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// RedriveRequest asks for dead letters of a model's lane to be sent again.
+type RedriveRequest struct {
+	Model   string    `json:"model"`
+	Lane    llmq.Lane `json:"lane"`
+	Reason  string    `json:"reason"`   // only those with this reason; "" is all, "none" those that SQS moved by itself
+	MaxRate int       `json:"max_rate"` // messages a second, 1 to 500; 0 is 10
+	DryRun  bool      `json:"dry_run"`  // only say what would be sent, and how long it would take
+	Cursor  string    `json:"cursor"`   // of the page before, with the same model, lane and reason; "" is the first page
+}
+
+// Redriven is a page of a redrive, or a dry run of it. Counts are of the whole redrive so far.
+type Redriven struct {
+	Queue      queue.Name     `json:"queue"`
+	DryRun     bool           `json:"dry_run,omitempty"`
+	Moved      int            `json:"moved"`                // sent again and deleted; of a dry run none
+	Twice      int            `json:"twice,omitempty"`      // of them, sent but not deleted: they come up again, and their claim lets one of both run
+	Skipped    int            `json:"skipped,omitempty"`    // looked at and left, for another reason than asked for
+	Unreadable int            `json:"unreadable,omitempty"` // left, for they are no requests; nobody can send them again but their producer
+	Failed     int            `json:"failed,omitempty"`     // left, for the queue did not take them; ask again
+	Reasons    map[string]int `json:"reasons"`              // of all that were looked at
+	Left       int            `json:"left"`                 // dead letters in the queue when the page began, about
+	Done       bool           `json:"done"`
+	Cursor     string         `json:"cursor,omitempty"` // of the next page, where there is one
+
+	Matching  int  `json:"matching,omitempty"`    // of a dry run: messages that would be sent
+	Estimated bool `json:"estimated,omitempty"`   // Matching is reckoned from the first thousand
+	Seconds   int  `json:"seconds,omitempty"`     // of a dry run: how long that takes
+	HiddenFor int  `json:"hidden_secs,omitempty"` // for so long the messages that were left are out of sight, for a next redrive too
+}
+
+const (
+	defaultRate, mostRate = 10, 500
+
+	// pageTime bounds a page: well inside the admin function's time and API Gateway's 29 s.
+	pageTime = 18 * time.Second
+	// pageMargin is what a page keeps back of its invocation, to delete what it has sent and to answer.
+	pageMargin = 4 * time.Second
+	// hideFor is how long a dead letter that was looked at is not handed out again: longer than a page, so that a page
+	// meets it once, and short enough that those of a page that was killed are soon back.
+	hideFor = 2 * time.Minute
+	// firstWait lets SQS ask all of its servers before a queue counts as empty.
+	firstWait = time.Second
+	// dryRunMost bounds what a dry run looks at.
+	dryRunMost  = 1000
+	receiveMost = 10
+	// noReason stands for a dead letter that no worker wrote: SQS moved it, as the last guard.
+	noReason = "none"
+	// mostGeneration is what an envelope may count to.
+	mostGeneration = 1000
+	// defaultTenant owns a message that names no tenant, as its worker sees it.
+	defaultTenant = "default"
+)
+
+var reasonPattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+// Redrive sends dead letters again, each as a new message of the next generation with a fresh deadline: now and
+// the lane's time-out. A page lasts some 18 s at most; the answer's cursor asks for the next.
+//
+// No message is lost: it is sent first and deleted then. Whoever is killed between both leaves it to be sent
+// again, under the same id and the same generation, so that its claim lets one of the two run.
+func (o *Operator) Redrive(ctx context.Context, by string, r RedriveRequest) (out Redriven, err error) {
+	defer func() {
+		o.audit(ctx, by, "redrive", err, "model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20), "reason", llmq.Clip(r.Reason, 64),
+			"dry_run", r.DryRun, "max_rate", r.MaxRate, "moved", out.Moved, "left_alone", out.Skipped+out.Unreadable+out.Failed, "done", out.Done)
+	}()
+	p, err := o.find(r.Model, r.Lane)
+	if err != nil {
+		return Redriven{}, err
+	}
+	if r.MaxRate == 0 {
+		r.MaxRate = defaultRate
+	}
+	if err := r.check(); err != nil {
+		return Redriven{}, err
+	}
+	c, err := r.cursor()
+	if err != nil {
+		return Redriven{}, err
+	}
+	depth, err := o.deps.Queue.Depth(ctx, p.queue.DLQ())
+	if err != nil {
+		return Redriven{}, err
+	}
+	rd := redrive{Operator: o, place: p, ask: r, out: c.resume(p.queue, depth)}
+	until := time.Now().Add(pageTime)
+	if d, ok := ctx.Deadline(); ok && d.Add(-pageMargin).Before(until) {
+		until = d.Add(-pageMargin)
+	}
+	if r.DryRun {
+		return rd.rehearse(ctx, until, depth)
+	}
+	return rd.page(ctx, until, c)
+}
+
+func (r RedriveRequest) check() error {
+	if r.MaxRate < 1 || r.MaxRate > mostRate {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "max_rate must be from 1 to %d messages a second, is %d", mostRate, r.MaxRate).At("max_rate")
+	}
+	if r.Reason != "" && !reasonPattern.MatchString(r.Reason) {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "reason must be an error code such as %s, or %s", llmq.CodeWorkerCrash, noReason).At("reason")
+	}
+	if r.DryRun && r.Cursor != "" {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "a dry run has no pages; leave the cursor out").At("cursor")
+	}
+	return nil
+}
+
+// redrive is one page at work.
+type redrive struct {
+	*Operator
+	place place
+	ask   RedriveRequest
+	out   Redriven
+}
+
+// page moves messages until the time is up or nothing is left to be looked at.
+func (rd *redrive) page(ctx context.Context, until time.Time, c cursor) (Redriven, error) {
+	start, sent := time.Now(), 0
+	for {
+		// What was sent so far has its time; so the rate holds over pages too, for each ends in this wait.
+		next := start.Add(time.Duration(sent) * time.Second / time.Duration(rd.ask.MaxRate))
+		late := !next.Before(until)
+		if late {
+			next = until
+		}
+		if wait := time.Until(next); wait > 0 && !sleep(ctx, wait) || late || !time.Now().Before(until) {
+			break
+		}
+		msgs, err := rd.receive(ctx)
+		if err != nil {
+			return rd.interrupted(c, err)
+		}
+		if len(msgs) == 0 {
+			rd.out.Done = true
+			break
+		}
+		c.Seen += len(msgs)
+		n, err := rd.move(ctx, msgs)
+		sent += n
+		if err != nil {
+			return rd.interrupted(c, err)
+		}
+		if c.Seen >= c.Most { // the ones that were left come up again
+			rd.out.Done = true
+			break
+		}
+	}
+	if rd.out.Skipped+rd.out.Unreadable+rd.out.Failed > 0 {
+		rd.out.HiddenFor = int(hideFor.Seconds())
+	}
+	if !rd.out.Done {
+		rd.out.Cursor = c.after(rd.ask, rd.out)
+	}
+	return rd.out, nil
+}
+
+// interrupted tells of a page that AWS ended. What it has moved is moved; the cursor takes up the rest.
+func (rd *redrive) interrupted(c cursor, err error) (Redriven, error) {
+	if rd.out.Moved == c.Moved { // nothing was done that would have to be told
+		return Redriven{}, err
+	}
+	rd.deps.Log.Warn("redrive page cut short", "queue", string(rd.place.queue), "error", err)
+	rd.out.Cursor = c.after(rd.ask, rd.out)
+	return rd.out, nil
+}
+
+func (rd *redrive) receive(ctx context.Context) ([]queue.Message, error) {
+	return rd.deps.Queue.Receive(ctx, rd.place.queue.DLQ(), queue.Fetch{Max: min(receiveMost, rd.ask.MaxRate), Hide: hideFor, Wait: firstWait})
+}
+
+// move sends what matches and deletes what was sent. It returns how many were sent, and why the queue took none.
+func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) {
+	errs := make([]error, len(msgs))
+	var wg sync.WaitGroup
+	for i, m := range msgs {
+		if !rd.matches(m) {
+			rd.out.Skipped++
+			errs[i] = errLeft
+			continue
+		}
+		next, err := rd.again(m)
+		if err != nil {
+			rd.out.Unreadable++
+			errs[i] = errLeft
+			continue
+		}
+		wg.Go(func() { errs[i] = rd.deps.Queue.Send(ctx, rd.place.queue, next) })
+	}
+	wg.Wait()
+	var receipts []string
+	var failed error
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			receipts = append(receipts, msgs[i].Receipt)
+		case !errors.Is(err, errLeft):
+			rd.out.Failed++
+			failed = err
+		}
+	}
+	if len(receipts) == 0 {
+		return 0, failed
+	}
+	// They have been sent: that they are deleted must not depend on the operator's patience.
+	deleting, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageMargin/2)
+	defer cancel()
+	for _, err := range rd.deps.Queue.Delete(deleting, rd.place.queue.DLQ(), receipts) {
+		rd.out.Moved++
+		if err != nil {
+			rd.out.Twice++
+		}
+	}
+	return len(receipts), nil
+}
+
+// errLeft marks a message that stays where it is.
+var errLeft = errors.New("left in the dead-letter queue")
+
+// matches counts a message by its reason, and says whether it was asked for.
+func (rd *redrive) matches(m queue.Message) bool {
+	reason := m.Attributes[queue.AttrReason]
+	if !reasonPattern.MatchString(reason) { // none, or what a stranger wrote there
+		reason = noReason
+	}
+	rd.out.Reasons[reason]++
+	return rd.ask.Reason == "" || rd.ask.Reason == reason
+}
+
+// again is the message of the next generation. It keeps the body byte for byte, the tenant and the hints, and
+// leaves out what told of its death.
+func (rd *redrive) again(m queue.Message) (queue.Outgoing, error) {
+	limits := strictjson.Default()
+	limits.Depth++
+	limits.Members += 32 // of the envelope itself
+	if err := strictjson.Check(m.Body, limits); err != nil {
+		return queue.Outgoing{}, fmt.Errorf("dead letter: %w", err)
+	}
+	env, err := llmq.DecodeEnvelope(m.Body)
+	if err != nil {
+		return queue.Outgoing{}, err
+	}
+	if env.Generation >= mostGeneration {
+		return queue.Outgoing{}, llmq.Errorf(llmq.CodeBadEnvelope, "it was sent again %d times", env.Generation).At("generation")
+	}
+	env.Generation++
+	env.Deadline = time.Now().Add(rd.deps.Lanes[rd.place.lane].Timeout)
+	body, err := env.Encode()
+	if err != nil {
+		return queue.Outgoing{}, err
+	}
+	hints := maps.Clone(m.Attributes)
+	maps.DeleteFunc(hints, func(name, _ string) bool { return name == queue.AttrReason || name == queue.AttrError })
+	tenant := env.Tenant
+	if tenant == "" {
+		tenant = defaultTenant
+	}
+	return queue.Outgoing{Body: body, Group: llmq.TenantHash(tenant), Attributes: hints}, nil
+}
+
+// rehearse looks at up to a thousand dead letters, lets them be seen again, and reckons.
+func (rd *redrive) rehearse(ctx context.Context, until time.Time, depth queue.Depth) (Redriven, error) {
+	var seen []queue.Lease
+	defer func() {
+		giveBack, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageMargin)
+		defer cancel()
+		for _, err := range rd.deps.Queue.Extend(giveBack, rd.place.queue.DLQ(), seen) {
+			if err != nil { // it comes back by itself
+				rd.deps.Log.Debug("dead letter stays hidden for a while", "queue", string(rd.place.queue), "error", err)
+			}
+		}
+	}()
+	all := false
+	for len(seen) < dryRunMost && time.Now().Before(until) {
+		msgs, err := rd.deps.Queue.Receive(ctx, rd.place.queue.DLQ(), queue.Fetch{Max: receiveMost, Hide: hideFor, Wait: firstWait})
+		if err != nil {
+			return Redriven{}, err
+		}
+		if len(msgs) == 0 {
+			all = true
+			break
+		}
+		for _, m := range msgs {
+			seen = append(seen, queue.Lease{Receipt: m.Receipt})
+			if !rd.matches(m) {
+				rd.out.Skipped++
+			} else if _, err := rd.again(m); err != nil {
+				rd.out.Unreadable++
+			} else {
+				rd.out.Matching++
+			}
+		}
+	}
+	if total := depth.Visible; !all && len(seen) < total {
+		rd.out.Matching = int(math.Round(float64(rd.out.Matching) * float64(total) / float64(len(seen))))
+		rd.out.Estimated = true
+	}
+	rd.out.DryRun, rd.out.Done = true, true
+	rd.out.Seconds = (rd.out.Matching + rd.ask.MaxRate - 1) / rd.ask.MaxRate
+	return rd.out, nil
+}
