@@ -37,7 +37,7 @@ const idleTimeout = 55 * time.Second
 type Client struct {
 	base      *url.URL
 	transport *Rested
-	exchange  http.RoundTripper // over transport, and what is wrapped around it
+	exchange  http.RoundTripper // transport, or what is wrapped around it
 }
 
 // hooks replace what tests can't use: the system's resolver and certificate authorities, and
@@ -46,7 +46,6 @@ type hooks struct {
 	resolver *net.Resolver
 	roots    *x509.CertPool
 	silence  time.Duration // 0 is the constant
-	trusted  time.Duration // 0 is restTrusted
 }
 
 // New makes a client for the endpoint at base, for instance https://api.openai.com/v1. It names
@@ -59,7 +58,6 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 		return nil, fmt.Errorf("egress to %s: %w", llmq.Clip(redact(base), 200), err)
 	}
 	g := guard{allowed: n.AllowedCIDRs, loopback: n.Loopback, plain: u.Scheme == "http"}
-	dialer := net.Dialer{Timeout: n.ConnectTimeout, Resolver: h.resolver, KeepAliveConfig: keepAlive}
 
 	// HTTP/2 is off: its transport repeats a request by itself when a connection is shut down
 	// under it, and with one connection for all calls a dead peer holds up every one of them.
@@ -68,7 +66,7 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 	transport := &http.Transport{
 		Proxy:                  nil, // not ProxyFromEnvironment: whoever can set HTTPS_PROXY would read the prompts
 		Protocols:              protocols,
-		DialContext:            dial(dialer, g, h),
+		DialContext:            dialer(n.ConnectTimeout, g, h).DialContext,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: h.roots},
 		TLSHandshakeTimeout:    n.ConnectTimeout,
 		ResponseHeaderTimeout:  n.ReadTimeout,
@@ -79,9 +77,9 @@ func newClient(base string, n provider.Network, h hooks) (*Client, error) {
 		DisableCompression:     true,
 	}
 	rested := Rest(transport)
-	c := &Client{base: u, transport: rested, exchange: again{rested}}
+	c := &Client{base: u, transport: rested, exchange: rested}
 	if n.Wrap != nil {
-		c.exchange = n.Wrap(c.exchange)
+		c.exchange = n.Wrap(rested)
 	}
 	return c, nil
 }

@@ -33,9 +33,9 @@ func (r Reply) RequestID(header string) string {
 // Do makes one exchange and reads the reply to its end. Every status is a Reply; a redirect is one
 // too. An error is a *[provider.Error] and means that there was no reply, or none that may be used.
 //
-// Nothing is paid twice. An exchange is begun again only when a kept connection proves dead before
-// it took enough of the request for anybody to act on (see link.go). net/http by itself repeats
-// more when the method or an Idempotency-Key header says that it is harmless, which callers must avoid.
+// Nothing is sent twice. net/http repeats a request by itself only when a kept connection proves
+// dead before a byte of the request was written, which the provider can't notice, or when the
+// method or an Idempotency-Key header says that repeating is harmless, which callers must avoid.
 // req must not be used afterwards.
 func (c *Client) Do(req *http.Request) (Reply, error) {
 	ctx := req.Context()

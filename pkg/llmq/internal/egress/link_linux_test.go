@@ -41,12 +41,12 @@ func TestDial_KernelWatchesTheLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	conn, err := dial(net.Dialer{KeepAliveConfig: keepAlive}, guard{loopback: true}, hooks{})(t.Context(), "tcp4", ln.Addr().String())
+	conn, err := dialer(time.Second, guard{loopback: true}, hooks{}).DialContext(t.Context(), "tcp4", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	raw, err := conn.(*link).Conn.(*net.TCPConn).SyscallConn()
+	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
