@@ -18,9 +18,10 @@ const (
 	stopsWithin = 500 * time.Millisecond
 	// stopsIdle is how long an unused connection is trusted: the process may have been frozen.
 	stopsIdle = 30 * time.Second
-	// stopsLate is how much later than a run's take a subscription may stand without anybody asking
-	// what was said in between. What falls in there is told by the next renewal.
-	stopsLate = 50 * time.Millisecond
+	// stopsAsk is how long after a subscription stands those ask that had begun before, for what was said in
+	// between. The first subscription of a process is often a little later than its first take; who has
+	// ended by then need not ask.
+	stopsAsk = 25 * time.Millisecond
 )
 
 // Stops tells a process which of its runs are cancelled. One subscription serves all of them: it
@@ -159,11 +160,11 @@ func (s *Stops) tell(owner string) {
 }
 
 // missed makes those look that began before the subscription stood.
-func (s *Stops) missed() {
+func (s *Stops) missed(stood time.Time) {
 	s.mu.Lock()
 	var looks []func()
 	for _, w := range s.runs {
-		if !w.begun.IsZero() && time.Since(w.begun) > stopsLate {
+		if !w.begun.IsZero() && w.begun.Before(stood) {
 			looks = append(looks, w.look)
 		}
 	}
@@ -232,7 +233,12 @@ func (x *stopSession) listen(ctx context.Context) {
 		switch m := msg.(type) {
 		case *redis.Subscription:
 			if m.Kind == "subscribe" {
-				x.stops.missed()
+				stood := time.Now()
+				x.done.Go(func() {
+					if rest(ctx, stopsAsk) {
+						x.stops.missed(stood)
+					}
+				})
 			}
 			if m.Count == 0 && x.ending.Load() {
 				x.clean.Store(true)
@@ -250,11 +256,14 @@ func (x *stopSession) listen(ctx context.Context) {
 	}
 }
 
-func rest(ctx context.Context, d time.Duration) {
+// rest reports whether it rested for d: false when ctx ended first.
+func rest(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
+		return false
 	case <-t.C:
+		return true
 	}
 }

@@ -132,15 +132,25 @@ func TestStops_NothingOutlivesTheLastRun(t *testing.T) {
 	})
 }
 
-// A run whose subscription stands late asks whether a word was missed.
+// A run whose subscription stands later than its take, however little, asks soon whether a word was missed.
 func TestStops_LateSubscriptionAsks(t *testing.T) {
 	t.Parallel()
+	for _, late := range []time.Duration{time.Millisecond, time.Second} {
+		t.Run(late.String(), func(t *testing.T) {
+			t.Parallel()
+			lateSubscriptionAsks(t, late)
+		})
+	}
+}
+
+func lateSubscriptionAsks(t *testing.T, late time.Duration) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := llmqtest.NewMiniredis(t)
 		c := redis.NewClient(&redis.Options{
 			Addr: "127.0.0.1:1", DisableIdentity: true, ContextTimeoutEnabled: true, DialTimeout: time.Minute,
 			Dialer: func(context.Context, string, string) (net.Conn, error) {
-				time.Sleep(time.Second)
+				time.Sleep(late)
 				return m.Dial()
 			},
 		})
@@ -150,9 +160,13 @@ func TestStops_LateSubscriptionAsks(t *testing.T) {
 		w := stops.Watch(stops.Owner(), nothing, func() { looked.Add(1) })
 		w.Begun()
 		idle := stops.Watch(stops.Owner(), nothing, func() { t.Error("who has taken nothing has missed nothing") })
-		time.Sleep(5 * time.Second)
+		time.Sleep(late + stopsAsk + time.Millisecond)
 		if n := looked.Load(); n != 1 {
 			t.Errorf("looked %d times, want once", n)
+		}
+		time.Sleep(time.Minute)
+		if n := looked.Load(); n != 1 {
+			t.Errorf("looked %d times in the end, want once", n)
 		}
 		idle.Close()
 		w.Close()

@@ -134,6 +134,9 @@ func newProcess(t testing.TB, rdb redis.UniversalClient, space keys.Space) *proc
 	p.results = results.New(rdb, space, noBodies{}, 200<<10)
 	p.hub, p.stops = results.NewHub(p.results), claims.NewStops(rdb, space)
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the process's log:\n%s", p.log)
+		}
 		if err := errors.Join(p.hub.Close(), p.stops.Close()); err != nil {
 			t.Errorf("close: %v", err)
 		}
