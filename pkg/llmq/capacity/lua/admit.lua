@@ -55,9 +55,9 @@ local AT_ONCE = 64 -- leases that one call clears away
 local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 1000 -- the rate is a guess: who waits live looks in
 local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 
-local f1, f2, f3, f4, f5, f6, f7, f8, f9 = unpack(law.FIELDS)
-local fields = redis.call('HMGET', state, f1, f2, f3, f4, f5, f6, f7, f8, f9, 'ok', 'rpm', 'tpm', 'breaker', 'waits')
-local ok, breaker_text, waits = fields[10], fields[13], tonumber(fields[14] or 0)
+local fields = redis.call('HMGET', state, law.FIELDS[1], 'ok', 'rpm', 'tpm', 'breaker', 'waits')
+local ok, breaker_text, waits = fields[2], fields[5], tonumber(fields[6] or 0)
+function law.fetch(field) return redis.call('HGET', state, field) end -- of the others most calls need none
 -- opened tells when admissions began. A state that lives was not wiped, so seldom anybody asks.
 local function opened()
   local opens = tonumber(redis.call('GET', epoch) or nil)
@@ -71,7 +71,7 @@ if not fields[1] then
   local opens = opened()
   if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0 } end
 end
-local s = law.load(now, ARGV[8], fields)
+local s = law.load(now, ARGV[8], { fields[1] })
 
 -- live clears lapsed leases away and counts the others. One that is left over still counts.
 local lapsed = 0
@@ -123,7 +123,7 @@ if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[
     if wait > retry then missing, retry = code, wait end
     return drawn
   end
-  rpm, tpm = draw(RPM, ARGV[10], fields[11], 1 + ahead, 1), draw(TPM, ARGV[11], fields[12], tokens, tokens)
+  rpm, tpm = draw(RPM, ARGV[10], fields[3], 1 + ahead, 1), draw(TPM, ARGV[11], fields[4], tokens, tokens)
   if ARGV[12] ~= '' or ARGV[13] ~= '' then
     local shared = redis.call('HMGET', provider, 'rpm', 'tpm')
     shared_rpm, shared_tpm = draw(SHARED_RPM, ARGV[12], shared[1], 1 + ahead, 1), draw(SHARED_TPM, ARGV[13], shared[2], tokens, tokens)

@@ -12,6 +12,7 @@ end
 local function thaw(object)
   setmetatable(object, nil)
   object.thawed[#object.thawed + 1] = object
+  object.text = object.text or law.fetch(object.field) -- a script that reads flow alone gives fetch
   rarely().parse(object)
 end
 
