@@ -54,7 +54,7 @@ func trip[T any](ctx context.Context, c redis.UniversalClient, add func(b *luasc
 
 // C4, C5, C6: eight callers a lane on two targets of one provider, each of whose answers is lost
 // one time in ten. The caps of target, lane and provider hold exactly as the calls themselves
-// count, they are used to the full, everybody is served, and nothing is left behind.
+// count, everybody is served, and nothing is left behind: all slots are to be had again.
 func TestGate_StormHoldsEveryCap(t *testing.T) {
 	t.Parallel()
 	const callers, calls, cap0, cap1, sharedCap, bulkCap = 8, 25, 6, 5, 8, 2
@@ -120,8 +120,8 @@ func TestGate_StormHoldsEveryCap(t *testing.T) {
 	if n := done.Load(); n != 2*3*callers*calls {
 		t.Errorf("%d calls were done, want %d", n, 2*3*callers*calls)
 	}
-	if shared.most.Load() != sharedCap {
-		t.Errorf("the provider's peak was %d, want exactly %d", shared.most.Load(), sharedCap)
+	if shared.most.Load() > sharedCap {
+		t.Errorf("the provider's peak was %d, want at most %d", shared.most.Load(), sharedCap)
 	}
 	for i, most := range []int64{cap0, cap1} {
 		if own[i].most.Load() > most || bulk[i].most.Load() > bulkCap {
@@ -134,6 +134,21 @@ func TestGate_StormHoldsEveryCap(t *testing.T) {
 		if n := st.Ended[OK] + st.Ended[Abandoned]; n != 3*callers*calls {
 			t.Errorf("target %d counts %d endings, want %d", i, n, 3*callers*calls)
 		}
+	}
+	// Whether callers met at the cap is the machine's mood; that all of it is there again is not.
+	granted := 0
+	for i := range cap0 + cap1 {
+		a := rtCall(targets[i%2], fmt.Sprint("after-", i))
+		got, err := trip(ctx, c, func(b *luascript.Batch) luascript.Pending[Admission] { return d.Admit(b, a) })
+		if err != nil {
+			t.Fatalf("after the storm: %v", err)
+		}
+		if got.Granted {
+			granted++
+		}
+	}
+	if granted != sharedCap {
+		t.Errorf("%d slots are to be had after the storm, want exactly %d", granted, sharedCap)
 	}
 }
 
