@@ -106,7 +106,7 @@ func TestCaps_LanesAndAnRTCallAmongThem(t *testing.T) {
 	slices.Sort(starts)
 	// The first one starts a door and a worker; here too, on a loaded machine, it is far from
 	// the rounds that it would wait behind 600 calls.
-	if most := starts[len(starts)-1]; most > 3*time.Second {
+	if most := starts[len(starts)-1]; most > 5*time.Second {
 		t.Errorf("an rt call started after %s among %d others", most, waiting)
 	}
 	t.Logf("%s; %d rt calls started after %v, %d messages on the queues after them", s.counts(), rts, starts, waiting)
