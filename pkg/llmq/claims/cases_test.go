@@ -7,7 +7,7 @@ func do(script string, at int64, args, reply string) luatest.Step {
 }
 
 // The arguments of cases: leases of 100 ms, a deadline at 1000, kept for 5000 more,
-// results for 300.
+// results for 300. They prove what is the scripts' part of DS4 to DS8, DS12, DS15, DS17, DS18, DS24, DS28 and DS30.
 const (
 	takeA, takeB       = "A 100 @1000 5000 h", "B 100 @1000 5000 h"
 	takeOther          = "C 100 @1000 5000 h2"

@@ -28,6 +28,7 @@ func (r *rig) wantCancelled(tenant, id string, want client.Cancelled) {
 }
 
 // A5: everybody who waits for a queued request is told at once.
+// DS28.
 func TestCancel_TellsEveryWaiter(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
@@ -54,6 +55,7 @@ func TestCancel_TellsEveryWaiter(t *testing.T) {
 	})
 }
 
+// DS30.
 func TestCancel_TellsWhatHasBecomeOfIt(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(0), func(t *testing.T, r *rig) {

@@ -105,6 +105,7 @@ func TestDo_ReturnsAStoredResultWithoutASend(t *testing.T) {
 }
 
 // H10 c.
+// DS18.
 func TestDo_ChangedBodyIsAMismatchWhileItRunsAndAfter(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(5*time.Second), func(t *testing.T, r *rig) {
@@ -121,6 +122,7 @@ func TestDo_ChangedBodyIsAMismatchWhileItRunsAndAfter(t *testing.T) {
 	})
 }
 
+// DS18.
 func TestDo_AnotherTenantsIDIsAnotherRequest(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(0), func(t *testing.T, r *rig) {
@@ -132,6 +134,7 @@ func TestDo_AnotherTenantsIDIsAnotherRequest(t *testing.T) {
 	})
 }
 
+// DS17.
 func TestDo_ResultThatIsGoneIsExpiredAndNotBoughtAgain(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(0), func(t *testing.T, r *rig) {

@@ -17,6 +17,7 @@ func (r *rig) silence(req llmq.Request) {
 }
 
 // A repeat waits for what was sent, not for what it would have sent itself.
+// DS27.
 func TestDo_RepeatWaitsNoLongerThanWhatWasSentMayRun(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"while it may run": 0, "after its end": time.Minute} {
@@ -95,6 +96,7 @@ func TestDo_RepeatKnowsTheDeadlineOfTheMessage(t *testing.T) {
 }
 
 // A repeat of a stored error never gets another answer under its id, whatever the code says.
+// DS27.
 func TestDo_ReplayedErrorIsFinal(t *testing.T) {
 	t.Parallel()
 	serve := func(llmq.Request) *llmq.Result {
