@@ -69,8 +69,9 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 			Window: time.Second, MinThrottles: 2, LossTolerance: Share{Of: 0.05, Given: true}, PauseRatio: Share{Of: 0.5, Given: true},
 			Pause: time.Second, Lease: time.Minute,
 		},
-		Breaker: Breaker{Threshold: 5, Window: time.Minute, Cooldown: 30 * time.Second},
-		IDSalt:  Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
+		Breaker:  Breaker{Threshold: 5, Window: time.Minute, Cooldown: 30 * time.Second},
+		Governor: Governor{Enabled: true},
+		IDSalt:   Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
 		Timing: Timing{
 			AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second,
 			RetryAttempts: 3, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
