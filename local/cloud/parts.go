@@ -13,7 +13,6 @@ import (
 
 	"github.com/llm-queue/llmq/local/cloud/eventsource"
 	"github.com/llm-queue/llmq/local/cloud/front"
-	"github.com/llm-queue/llmq/local/cloud/internal/localonly"
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -22,9 +21,10 @@ import (
 
 // Names of the functions, as a deployment has them.
 const (
-	FunctionEnqueue = "llmq-enqueue"
-	FunctionAdmin   = "llmq-admin"
-	functionWorker  = "llmq-worker-"
+	FunctionEnqueue  = "llmq-enqueue"
+	FunctionAdmin    = "llmq-admin"
+	FunctionGovernor = "llmq-governor"
+	functionWorker   = "llmq-worker-"
 )
 
 // FunctionWorker is the name of a lane's worker function.
@@ -94,6 +94,10 @@ func (c *Cloud) createFunctions(o Options, env []string) error {
 	}
 	c.Lambda = host
 	c.onClose(func(ctx context.Context) error { host.Close(ctx); return nil })
+	if err := c.openLambdaAPI(); err != nil {
+		return err
+	}
+	env = append(env, "AWS_ENDPOINT_URL_LAMBDA="+c.LambdaURL) // the SDK's own variable
 	for _, f := range c.functions(o.Functions) {
 		// The access key is the function's identity: it is what its messages show as sender.
 		f.Env = append([]string{"AWS_ACCESS_KEY_ID=" + f.Name, "AWS_SECRET_ACCESS_KEY=local"}, env...)
@@ -120,6 +124,7 @@ func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
 	fs := []lambda.FunctionConfig{
 		{Name: FunctionEnqueue, Bootstrap: paths.Enqueue, Timeout: doorTimeout, MemoryMB: 256, Concurrency: doorConcurrency},
 		{Name: FunctionAdmin, Bootstrap: paths.Admin, Timeout: adminTimeout, MemoryMB: 256, Concurrency: adminConcurrency},
+		{Name: FunctionGovernor, Bootstrap: paths.Admin, Timeout: adminTimeout, MemoryMB: 256, Concurrency: 1},
 	}
 	for _, lane := range llmq.Lanes() {
 		l := c.Config.Lanes[lane]
@@ -131,21 +136,8 @@ func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
 	return fs
 }
 
-// startSources maps every queue to its lane's worker, and opens Lambda's API.
+// startSources maps every queue to its lane's worker, and starts the governor's clock.
 func (c *Cloud) startSources(ctx context.Context) error {
-	timeouts := map[string]time.Duration{}
-	for _, f := range c.functions(Functions{}) {
-		timeouts[f.Name] = f.Timeout
-	}
-	opts := eventsource.DefaultOptions()
-	opts.Region, opts.AccountID, opts.Logger = region, account, c.log
-	opts.Queue, opts.Invoker = c.Client("lambda"), c.Lambda
-	opts.FunctionTimeout = func(name string) (time.Duration, bool) { t, ok := timeouts[name]; return t, ok }
-	var err error
-	if c.Mappings, err = eventsource.NewMappings(opts); err != nil {
-		return fmt.Errorf("event sources: %w", err)
-	}
-	c.onClose(func(ctx context.Context) error { c.Mappings.Close(ctx); return nil })
 	for _, m := range c.Config.Models {
 		for _, lane := range m.Lanes {
 			name := c.Config.Queues.Names().Model(m.Alias, lane)
@@ -158,12 +150,7 @@ func (c *Cloud) startSources(ctx context.Context) error {
 			}
 		}
 	}
-	api := http.NewServeMux()
-	api.Handle(eventsource.Prefix, c.Mappings)
-	api.Handle(eventsource.Prefix+"/", c.Mappings)
-	api.Handle("/", c.Lambda.API())
-	c.LambdaURL, err = c.serve("127.0.0.1:0", localonly.Handler(api), nil)
-	return err
+	return c.startGovernor() //nolint:contextcheck // its clock runs until Close
 }
 
 // openDoors opens the API over http and https, and the admin API on a port of its own:
