@@ -43,6 +43,7 @@ type admission struct {
 	slot    capacity.Slot // valid when granted
 	short   shortage      // what was missing when not
 	retry   time.Duration // when to ask again when not
+	sooner  bool          // it may be there sooner: calls in flight give back what they don't use of their tokens
 	never   *llmq.Error   // why it can never be granted; nothing was asked then
 }
 
@@ -74,6 +75,7 @@ func (g slots) admit(b *luascript.Batch, a ask) luascript.Pending[admission] {
 			out.short = targetClosed
 		case got.Missing.IsRate():
 			out.short = shortOfRate
+			out.sooner = got.Missing == capacity.MissingTPM && got.InUse > 0 || got.Missing == capacity.MissingSharedTPM
 		case got.Missing == capacity.MissingSlots || got.Missing == capacity.MissingLane || got.Missing == capacity.MissingShared:
 			// Whoever is next looks in often: how soon a slot comes free is a guess where little starts.
 			if got.Place <= 1 {

@@ -57,9 +57,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			a, w.stepEnd = nil, earlier(time.Now().Add(stepWait), w.until)
 			continue
 		}
-		if a.retry > 0 && (w.least == 0 || a.retry < w.least) {
-			w.least = a.retry
-		}
+		w.hear(a, r.Request.Lane)
 		over, hopped := r.hop(&w, a)
 		if over {
 			return r.nowhere(a)
@@ -78,11 +76,30 @@ func (r *run) acquire(ctx context.Context) *ending {
 	}
 }
 
+// hear notes what an answer says of when to come again. A queued request that may have its tokens sooner
+// is not sent away for as long as the answer says; the caller of an rt request is told when they are sure to be there.
+func (w *wait) hear(a *admission, l llmq.Lane) {
+	if a.sooner && l != llmq.LaneRT {
+		return
+	}
+	if a.retry > 0 && (w.least == 0 || a.retry < w.least) {
+		w.least = a.retry
+	}
+}
+
+// soonest is when asking again may help.
+func (a *admission) soonest() time.Duration {
+	if a.sooner {
+		return min(a.retry, longestPause)
+	}
+	return a.retry
+}
+
 // next is the pause before the next try: as the gate wishes, where it knows.
 func (w *wait) next(a *admission) time.Duration {
 	pause := w.pause
 	w.pause = min(2*w.pause, longestPause)
-	if a.retry > longestPause {
+	if a.soonest() > longestPause {
 		return a.retry + jitter(0, longestPause)
 	}
 	return jitter(pause/2, pause)
@@ -92,7 +109,7 @@ func (w *wait) next(a *admission) time.Duration {
 // there is none, and that waiting is of no use.
 func (r *run) hop(w *wait, a *admission) (over, hopped bool) {
 	now, step, rt := time.Now(), r.step(), r.Request.Lane == llmq.LaneRT
-	late := rt && !now.Add(a.retry).Before(w.stepEnd)
+	late := rt && !now.Add(a.soonest()).Before(w.stepEnd)
 	if !step.RequireHeadroom && a.short != targetClosed && !late {
 		return false, false
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,4 +283,34 @@ func (s suite) concurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// H16 c: of 600 calls by 50 goroutines each is one request, and each failure the provider's own throttle: no
+// budget of retries is between them that could run out.
+func (s suite) throttled(t *testing.T) {
+	var got atomic.Int32
+	u := &upstream{}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	t.Cleanup(u.Close)
+	const callers, calls = 50, 12
+	p := s.open(t, u.URL)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range calls {
+				_, err := s.call(t.Context(), t, p)
+				if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.Throttle || e.Status != http.StatusTooManyRequests {
+					t.Errorf("Call = %v, want the provider's own 429", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := got.Load(); n != callers*calls {
+		t.Errorf("the upstream saw %d requests, want %d", n, callers*calls)
+	}
 }

@@ -63,6 +63,7 @@ func Exercise(t *testing.T, f Features, open func(t *testing.T, base string) pro
 	t.Run("SEC14LargeHeaderIsATargetError", func(t *testing.T) { t.Parallel(); s.largeHeader(t) })
 	t.Run("CredentialIsInNoError", func(t *testing.T) { t.Parallel(); s.credentialIsInNoError(t) })
 	t.Run("WrongOpIsNotSent", func(t *testing.T) { t.Parallel(); s.wrongOp(t) })
+	t.Run("H16ThrottlesReachTheCaller", func(t *testing.T) { t.Parallel(); s.throttled(t) })
 	t.Run("Concurrent", func(t *testing.T) { t.Parallel(); s.concurrent(t) })
 }
 
