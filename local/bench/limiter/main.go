@@ -27,6 +27,7 @@ func run(args []string, out, errOut io.Writer) error {
 	flags := flag.NewFlagSet("limiter", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 	seeds := flags.Int("seeds", 3, "how many seeds to average over, 1 to 100")
+	first := flags.Uint64("first", 1, "the first seed, to judge on seeds that the law was not tuned by")
 	only := flags.String("only", "", "scenarios whose name begins so, separated by |")
 	bare := flags.Bool("bare", false, "leave the baselines out")
 	lawFile := flags.String("law", "", "judge the law in this file, not the product's")
@@ -56,13 +57,13 @@ func run(args []string, out, errOut io.Writer) error {
 			continue
 		}
 		fmt.Fprintln(errOut, "· "+sc.name)
-		r := judge(sc, *seeds, p.limiter(capacity.DefaultLaw()), !*bare)
+		r := judge(sc, *first, *seeds, p.limiter(capacity.DefaultLaw()), !*bare)
 		decisions += r.decisions
 		rows = append(rows, r)
 	}
 	fmt.Fprintf(errOut, "· %d decisions of the law, all of it in %v\n", decisions, time.Since(began).Round(time.Second))
 	var table bytes.Buffer
-	if err := writeReport(&table, rows, *seeds); err != nil {
+	if err := writeReport(&table, rows, *first, *seeds); err != nil {
 		return err
 	}
 	if *path == "" {

@@ -35,7 +35,9 @@ local RT_FIRST_MS = 300 -- background steps aside for an rt call that asked so l
 local RT_IN_A_ROW = 20 --  after so many it is the background's turn:
 local TURN_MS = 1000 --    rt leaves one start to it, so long beyond the time it was told to wait
 local TURN_MAX_MS = 5000
-local CHECK_SKIP_MS, CHECK_MAX_MS, CHECK_STARTS = 500, 15000, 10
+-- A check counts calls that start so long after the cut; it ends after so long if so many did, for of fewer no ratio can
+-- be told (two throttles make a cut useless), and after four times as long whatever was seen.
+local CHECK_SKIP_MS, CHECK_MAX_MS, CHECK_STARTS, CHECK_PATIENCE = 500, 15000, 3, 4
 local HALF_STEP_MS, HALF_MS = 400, 2400
 
 -- The fields of the hash, each a list of integers. Every call reads and writes flow; another is parsed when one of its
@@ -147,7 +149,7 @@ function law.gate(s, now, is_rt, tokens, in_use, background)
   roll(s, now, in_use)
   if s.mode == CHECK or s.mode == DEEP_CHECK then
     local spent = now - check.at
-    if check.starts >= check.enough or spent > CHECK_MAX_MS and check.starts >= CHECK_STARTS or spent > 4 * CHECK_MAX_MS then
+    if check.starts >= check.enough or spent > CHECK_MAX_MS and check.starts >= CHECK_STARTS or spent > CHECK_PATIENCE * CHECK_MAX_MS then
       rarely().end_check(s, now, in_use)
     end
   elseif s.mode == CLOSED then

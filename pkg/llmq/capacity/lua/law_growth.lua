@@ -5,6 +5,7 @@ local UNTOUCHED = 4 --             a ceiling never touched grows by a fourth a w
 local BEYOND_SLOTS = 1040 --       per mille of the reference: slots taken above it without a throttle, it gave way
 local BEYOND_RATE = 101 --         per cent of the reference taken for long: a rate gave way
 local BY_MINUTE_PROOF_MS = 130000 -- a quota by the minute that gave way shows it after two of them
+local FOLLOW = 800 --              per mille of what was just taken that a reference follows at least: a burst may be in it
 local STOCK = 60 --                a bucket may hold a 60th of a minute that a sample doesn't know of
 local PROBE_TOP, PROBE_TOP_BY_MINUTE = 1100, 1020 -- per mille: careful steps end there, for buckets; for minutes, where all above is refused
 local PROBE_STEP = 100 --          a careful step is a 100th of the reference, or
@@ -99,7 +100,7 @@ local function raise(s, c, now)
     if slots then
       c.reference = limit -- taken without a throttle
     elseif beyond then
-      if known(c) then rate = max(rate, floor(recently(s, c, now) * 4 / 5)) end
+      if known(c) then rate = max(rate, floor(recently(s, c, now) * FOLLOW / 1000)) end
       c.reference = max(reference, min(limit, rate))
     end
     grow(c, limit * c.growth / 1000)
