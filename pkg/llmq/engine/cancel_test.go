@@ -27,7 +27,7 @@ func (r *rig) cancel(req llmq.Request) claims.Cancellation {
 	})
 }
 
-// A5, H12 c.
+// A5, H12 c, DS29.
 func TestRun_CancelStopsARunningAttempt(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Minute), func(t *testing.T, r *rig) {
@@ -94,7 +94,7 @@ func TestRun_CancelEndsEveryWait(t *testing.T) {
 	}
 }
 
-// A word that was lost is told by the next renewal.
+// DS29: a word that was lost is told by the next renewal.
 func TestRun_LostWordOfACancelIsToldByTheRenewal(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Minute), func(t *testing.T, r *rig) {
@@ -111,7 +111,7 @@ func TestRun_LostWordOfACancelIsToldByTheRenewal(t *testing.T) {
 	})
 }
 
-// Whoever was told that a request is being cancelled gets no reply of it after all: one that
+// DS29: whoever was told that a request is being cancelled gets no reply of it after all: one that
 // comes at that moment is not stored.
 func TestRun_ReplyThatCrossesACancelIsDropped(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func TestRun_CancelAfterTheEndChangesNothing(t *testing.T) {
 	})
 }
 
-// A deadline is told by the store's clock: a process whose own is ahead hands the message back.
+// DS15: a deadline is told by the store's clock: a process whose own is ahead hands the message back.
 func TestRun_ClockThatIsAheadExpiresNothing(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
@@ -213,7 +213,7 @@ func TestRun_ClockThatIsAheadExpiresNothing(t *testing.T) {
 	})
 }
 
-// A claim is not given past the deadline either, where the process's own clock is behind.
+// DS15: a claim is not given past the deadline either, where the process's own clock is behind.
 func TestRun_ClockThatIsBehindBeginsNothing(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {

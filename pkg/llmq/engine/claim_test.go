@@ -158,6 +158,7 @@ func TestRun_ClaimAndSlotAreRenewedWhileItRuns(t *testing.T) {
 	})
 }
 
+// DS11.
 func TestRun_UnrenewedAttemptIsCancelledBeforeItsClaimLapses(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Hour), func(t *testing.T, r *rig) {

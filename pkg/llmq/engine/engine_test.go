@@ -58,6 +58,7 @@ func TestRun_SuccessIsStoredByteForByteInTwoRoundTrips(t *testing.T) {
 	})
 }
 
+// DS5.
 func TestRun_SecondRunOfAnEndedRequestCallsNobody(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
@@ -141,7 +142,7 @@ func TestRun_FailuresAreStoredAsWhatTheyAre(t *testing.T) {
 	}
 }
 
-// H12 a.
+// H12 a, DS15.
 func TestRun_DeadlinePassedInTheQueueCallsNobody(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
@@ -205,6 +206,7 @@ func TestRun_BusyClaimIsReleasedUntilItsLeaseEnds(t *testing.T) {
 	})
 }
 
+// DS4: nobody is called without a claim.
 func TestRun_StoreDownAtBeginReleasesAndCallsNobody(t *testing.T) {
 	t.Parallel()
 	for _, half := range []string{"take", "admit"} {
@@ -238,7 +240,7 @@ func TestRun_StoreDownAtBeginReleasesAndCallsNobody(t *testing.T) {
 	})
 }
 
-// A refused admission gives the claim back with the attempts of earlier takes.
+// DS12: a refused admission gives the claim back with the attempts of earlier takes.
 func TestRun_FailedAdmissionKeepsTheAttempts(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {

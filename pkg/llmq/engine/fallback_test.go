@@ -143,7 +143,7 @@ func TestRun_WaitBeyondTheDeadlineMovesOn(t *testing.T) {
 	})
 }
 
-// C8: rt looks for a slot two seconds a step, along its chain; nobody paid for the look.
+// C8, DS33: rt looks for a slot two seconds a step, along its chain; nobody paid for the look.
 func TestRun_RTWalksItsChainForASlot(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
@@ -208,7 +208,7 @@ func TestRun_RTWithoutAWaitAsksEachStepOnce(t *testing.T) {
 	})
 }
 
-// C8: bg and bulk wait for their own target, here and in the queue, and leave a fallback's alone.
+// C8, DS33: bg and bulk wait for their own target, here and in the queue, and leave a fallback's alone.
 func TestRun_QueuedLanesSpendNoFallbacksSlot(t *testing.T) {
 	t.Parallel()
 	for _, lane := range []llmq.Lane{llmq.LaneBG, llmq.LaneBulk} {
@@ -331,7 +331,7 @@ func TestRun_OutOfBudgetIsRateLimited(t *testing.T) {
 	})
 }
 
-// A request that was handed back at its second step goes on there.
+// DS12: a request that was handed back at its second step goes on there.
 func TestRun_ReleaseKeepsTheStep(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {

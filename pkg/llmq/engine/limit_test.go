@@ -101,7 +101,7 @@ func TestRun_LimitEndsTheWaitForASlotByARelease(t *testing.T) {
 	}
 }
 
-// H12: the last write must not use a context that is dead by then.
+// H12, DS16: the last write must not use a context that is dead by then.
 func TestRun_DeadlineThatEndsTheContextTooIsToldAllTheSame(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Minute), func(t *testing.T, r *rig) {
@@ -181,7 +181,7 @@ func TestNew_ListsEveryFault(t *testing.T) {
 	}
 }
 
-// A call that needs longer than its worker's process has is not paid for again and again.
+// DS23: a call that needs longer than its worker's process has is not paid for again and again.
 func TestRun_AttemptCutTwiceEndsAsTimeout(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Hour), func(t *testing.T, r *rig) {

@@ -31,7 +31,7 @@ func TestRun_ExpiredRequestTellsItsAttempts(t *testing.T) {
 	})
 }
 
-// DS14, A4: where nobody could try it again before its deadline, whoever sees that ends it, at once and with
+// DS14, DS36, A4: where nobody could try it again before its deadline, whoever sees that ends it, at once and with
 // what is known; its slot goes back, charged with what was reserved.
 func TestRun_CutWithoutTimeForAnotherTryEndsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -99,7 +99,7 @@ func TestRun_ThrottlesAreTriedSixTimes(t *testing.T) {
 	})
 }
 
-// D3: nobody holds a slot while it sleeps, and the claim is kept.
+// D3, DS31: nobody holds a slot while it sleeps, and the claim is kept.
 func TestRun_NoSlotIsHeldWhileItSleeps(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
@@ -210,7 +210,7 @@ func TestRun_HungTargetIsTriedThreeTimes(t *testing.T) {
 	})
 }
 
-// D4, H15 a: what repeating can't mend is not repeated.
+// D4, H15 a, DS34: what repeating can't mend is not repeated.
 func TestRun_FatalFailuresAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []provider.Error{
@@ -250,7 +250,7 @@ func TestRun_DeadlineBetweenTriesTellsTheLastFailure(t *testing.T) {
 	})
 }
 
-// A worker's death gives a request none of its tries anew: they are noted with each renewal, and between tries.
+// DS12: a worker's death gives a request none of its tries anew: they are noted with each renewal, and between tries.
 func TestRun_CrashKeepsTheCountOfTries(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {

@@ -129,7 +129,7 @@ func fates(u provider.Usage) []fate {
 	}
 }
 
-// C13, DS9: on any interleaving of calls of all lanes, what is used of a budget once all have ended is what each was
+// C13, DS9, DS35: on any interleaving of calls of all lanes, what is used of a budget once all have ended is what each was
 // charged: the bill of what was answered, nothing for what the provider reported or never got, all that was reserved
 // where nobody knows.
 func TestRun_BudgetHoldsWhatWasReported(t *testing.T) {
@@ -350,7 +350,7 @@ func TestRun_RoundTripsOfAReturnAtALaterStep(t *testing.T) {
 	})
 }
 
-// A5, DS29: what was paid for a reply that nobody gets is told, and nothing of what it says.
+// A5, DS29, DS36: what was paid for a reply that nobody gets is told, and nothing of what it says.
 func TestRun_DroppedReplyIsAccountedFor(t *testing.T) {
 	t.Parallel()
 	usage := provider.Usage{Input: 12, Output: 38}
