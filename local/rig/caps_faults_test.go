@@ -115,7 +115,8 @@ func workersKilled(t *testing.T) {
 		t.Errorf("what a dead worker ran came back after %s, want at most %s", back, most)
 	}
 	free := s.slotsFree(within(t, 2*time.Minute), t)
-	if most := slotLease + 5*time.Second; free.Sub(last) > most {
+	// On a loaded machine a living worker, too, may leave a slot to lapse, a little after the last kill.
+	if most := slotLease + 15*time.Second; free.Sub(last) > most {
 		t.Errorf("slots were taken for %s after the last kill, want at most %s", free.Sub(last), most)
 	}
 	t.Logf("%s; %d kills, %d takeovers, %d calls paid again", s.counts(), len(kills), takeovers, len(again))
