@@ -99,7 +99,8 @@ func TestRun_ClosedTargetIsWaitedFor(t *testing.T) {
 		r.chainOf(fallback.Rules{}, target)
 		req := asked(llmq.WireOpenAI)
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "failed")
-		if r.wantStored(req, llmq.CodeProviderError); l.calls() != 1 {
+		r.wantStored(req, llmq.CodeProviderError)
+		if l.calls() != 1 {
 			t.Errorf("%d calls, want the breaker to end the tries", l.calls())
 		}
 		bg := asked(llmq.WireOpenAI)

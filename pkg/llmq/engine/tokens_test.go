@@ -363,19 +363,22 @@ func TestRun_DroppedReplyIsAccountedFor(t *testing.T) {
 	}{
 		"cancelled while it runs": {
 			charges(usage, time.Minute), func(r *rig, req llmq.Request) { r.cancel(req) }, time.Second,
-			[]string{"reason=cancelled", "provider=meter", "target=m@t", "reserved_tokens=400"}, 400,
+			[]string{"reason=cancelled", "provider=meter", "target=m@t", "reserved_tokens=400"},
+			400,
 		},
 		"cancelled as it is stored": {
 			charges(usage, 2*time.Second), func(r *rig, req llmq.Request) {
 				r.client.HSet(r.t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "cancelled", 1)
 			}, time.Second,
-			[]string{"reason=cancelled", "charged_tokens=50", "input_tokens=12", "output_tokens=38"}, 50,
+			[]string{"reason=cancelled", "charged_tokens=50", "input_tokens=12", "output_tokens=38"},
+			50,
 		},
 		"claim lost": {
 			charges(usage, 2*time.Second), func(r *rig, req llmq.Request) {
 				r.client.HSet(r.t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "fence", 99, "owner", "other")
 			}, time.Second,
-			[]string{"reason=claim_lost", "charged_tokens=50", "input_tokens=12", "output_tokens=38"}, 50,
+			[]string{"reason=claim_lost", "charged_tokens=50", "input_tokens=12", "output_tokens=38"},
+			50,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

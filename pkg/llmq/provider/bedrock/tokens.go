@@ -89,8 +89,9 @@ func (d draft) takes() bool {
 		return d.ok && gjson.GetBytes(d.inference, "maxTokens").Type == gjson.Null
 	case 'n', jsontext.Kind(0): // null, or nothing
 		return d.ok
+	default:
+		return false
 	}
-	return false
 }
 
 // withMost puts inferenceConfig.maxTokens into a body whose caller sends none; every other byte stays
@@ -117,6 +118,7 @@ func withMost(body []byte, most int) []byte {
 			member = append(member, ',')
 		}
 		return splice(body, d.at+1, d.at+1, member)
+	default: // it is absent
 	}
 	insert := append([]byte(`"inferenceConfig":`), braced(member)...)
 	if !d.empty {
