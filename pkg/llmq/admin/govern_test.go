@@ -1,0 +1,96 @@
+package admin
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/governor"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+)
+
+// C11: headroom is that of caps and learned limits, never of rates; a closed target is told apart.
+func TestTarget_HeadroomOfWhatTheGateKnows(t *testing.T) {
+	t.Parallel()
+	slots := func(n float64) capacity.State {
+		return capacity.State{Learned: capacity.Learned{Slots: capacity.Ceiling{Limit: n}, Starts: capacity.Ceiling{Limit: 1, Binding: true}}}
+	}
+	open := slots(50)
+	open.Breaker = capacity.BreakerOpen
+	refused := slots(50)
+	refused.Learned.ClosedFor = 1
+	for _, tt := range []struct {
+		name string
+		t    llmq.Target
+		st   capacity.State
+		want governor.Target
+	}{
+		{"learned", llmq.Target{}, slots(50), governor.Target{Limit: 50, Share: 0.8}},
+		{"share as configured", llmq.Target{Limits: llmq.Limits{BackgroundShare: 1}}, slots(50), governor.Target{Limit: 50, Share: 1}},
+		{"own cap", llmq.Target{MaxConcurrency: 20}, slots(50), governor.Target{Limit: 20, Share: 0.8}},
+		{"cap of all of the provider's targets", llmq.Target{Shared: llmq.SharedLimits{MaxConcurrency: 30}}, slots(50), governor.Target{Limit: 30, Share: 0.8}},
+		{"lane's cap", llmq.Target{Limits: llmq.Limits{Lanes: map[llmq.Lane]int{llmq.LaneBulk: 7}}}, slots(50), governor.Target{Limit: 50, Share: 0.8, Lane: 7}},
+		{"rates don't count", llmq.Target{Limits: llmq.Limits{Rates: llmq.Rates{RPM: 1, TPM: 1}}}, slots(50), governor.Target{Limit: 50, Share: 0.8}},
+		{"nothing bounds it", llmq.Target{}, slots(0), governor.Target{Limit: math.Inf(1), Share: 0.8}},
+		{"breaker open", llmq.Target{}, open, governor.Target{Limit: 50, Share: 0.8, Closed: true}},
+		{"refuses nearly all", llmq.Target{}, refused, governor.Target{Limit: 50, Share: 0.8, Closed: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := target(tt.t, tt.st, llmq.LaneBulk); got != tt.want {
+				t.Errorf("target = %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// governed is a rig whose governor is on, with one target of its model.
+func governed(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	t.Cleanup(r.server.Close)
+	r.deps.Governed = true
+	r.deps.Chains = map[string][]llmq.Target{"chat-a": {{Model: "chat-a", Name: "main"}}}
+	r.Capacity = capacity.New(keys.New("test"))
+	return r
+}
+
+// withoutStore makes the rig's governor look at a state store that answers nothing.
+func withoutStore(t *testing.T, r *rig) {
+	t.Helper()
+	m := miniredis.RunT(t)
+	addr := m.Addr()
+	m.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	r.Valkey = rdb
+}
+
+// With the state store down nothing is asked of AWS, and the run says why.
+func TestGovern_StoreDownChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := governed(t)
+	withoutStore(t, r)
+	got := r.Govern(t.Context())
+	if got.Requests != 0 || got.Moved != 0 || got.Error == "" || len(r.sources.calls) != 0 {
+		t.Errorf("run = %+v, calls %v", got, r.sources.calls)
+	}
+	if !strings.Contains(r.log.String(), "level=WARN msg=governor_ran") {
+		t.Errorf("the log is silent:\n%s", r.log)
+	}
+}
+
+// Off by one setting: not even a look.
+func TestGovern_Off(t *testing.T) {
+	t.Parallel()
+	r := governed(t)
+	r.deps.Governed = false
+	if got := r.Govern(t.Context()); got != (Governed{Off: true}) || len(r.sources.calls) != 0 {
+		t.Errorf("run = %+v, calls %v", got, r.sources.calls)
+	}
+}
