@@ -124,7 +124,7 @@ func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
 	fs := []lambda.FunctionConfig{
 		{Name: FunctionEnqueue, Bootstrap: paths.Enqueue, Timeout: doorTimeout, MemoryMB: 256, Concurrency: doorConcurrency},
 		{Name: FunctionAdmin, Bootstrap: paths.Admin, Timeout: adminTimeout, MemoryMB: 256, Concurrency: adminConcurrency},
-		{Name: FunctionGovernor, Bootstrap: paths.Admin, Timeout: adminTimeout, MemoryMB: 256, Concurrency: 1},
+		{Name: FunctionGovernor, Bootstrap: paths.Admin, Timeout: adminTimeout, MemoryMB: 256, Concurrency: adminConcurrency},
 	}
 	for _, lane := range llmq.Lanes() {
 		l := c.Config.Lanes[lane]
