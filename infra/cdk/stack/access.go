@@ -68,8 +68,12 @@ func grantBedrock(m member, env Environment, l llmq.Lane) {
 	}
 }
 
-func grantAdmin(m member, queues pairs) {
-	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes"}, append(queues.sourceARNs(), queues.deadARNs()...)...)
+// grantAdmin grants the operators' verbs. No verb reads what stands in a source queue, and none shows a body.
+func grantAdmin(m member, env Environment, queues pairs) {
+	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes", "sqs:PurgeQueue"}, append(queues.sourceARNs(), queues.deadARNs()...)...)
+	m.allow("TakeDeadLetters", []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, queues.deadARNs()...)
+	m.allow("SendThemAgain", []string{"sqs:SendMessage"}, queues.sourceARNs()...)
+	grantSources(m, env, env.lanes())
 }
 
 func (e Environment) provider(name string) (config.Provider, bool) {

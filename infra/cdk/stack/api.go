@@ -47,10 +47,14 @@ func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.Function, logg
 	integration := awsapigateway.NewLambdaIntegration(admin, &awsapigateway.LambdaIntegrationOptions{
 		Timeout: awscdk.Duration_Seconds(jsii.Number(29)), AllowTestInvoke: jsii.Bool(false),
 	})
-	for _, path := range []string{"health", "status"} {
-		api.Root().AddResource(jsii.String(path), nil).AddMethod(jsii.String("GET"), integration, &awsapigateway.MethodOptions{
-			AuthorizationType: awsapigateway.AuthorizationType_IAM,
-		})
+	signed := &awsapigateway.MethodOptions{AuthorizationType: awsapigateway.AuthorizationType_IAM}
+	reads := map[string]awsapigateway.Resource{}
+	for _, path := range []string{"health", "status", "queues"} {
+		reads[path] = api.Root().AddResource(jsii.String(path), nil)
+		reads[path].AddMethod(jsii.String("GET"), integration, signed)
+	}
+	for _, verb := range []string{"redrive", "purge", "pause", "resume"} {
+		reads["queues"].AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
 	}
 	output(scope, "AdminURL", api.UrlForPath(jsii.String("/")), "the admin API; requests are signed for execute-api")
 }

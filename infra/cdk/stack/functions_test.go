@@ -20,6 +20,10 @@ func TestFunctions_AreThoseOfTheEnvironment(t *testing.T) {
 		}
 		slices.Sort(got)
 		want := []string{env.name("admin"), env.name("enqueue"), env.name("worker-bg"), env.name("worker-bulk"), env.name("worker-rt")}
+		if env.Config.Governor.Enabled {
+			want = append(want, env.name("governor"))
+			slices.Sort(want)
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("functions (-want +got):\n%s", diff)
 		}
@@ -49,9 +53,13 @@ func TestFunctions_RunOnArmUnderARoleAndALogOfTheirOwn(t *testing.T) {
 }
 
 func TestLogs_AreKeptFor30Days(t *testing.T) {
-	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		want := 7 // five functions, two APIs
+		if env.Config.Governor.Enabled {
+			want++
+		}
 		groups := tpl.of("AWS::Logs::LogGroup")
-		if len(groups) != 7 { // five functions, two APIs
+		if len(groups) != want {
 			t.Errorf("%d log groups", len(groups))
 		}
 		for id, g := range groups {
@@ -66,7 +74,7 @@ func TestFunctions_ReserveConcurrencyInProductionOnly(t *testing.T) {
 	want := map[string]map[string]any{
 		"dev": {"enqueue": nil, "worker-rt": nil, "worker-bg": nil, "worker-bulk": nil, "admin": nil},
 		"prod": {
-			"enqueue": 200.0, "worker-rt": 100.0, "worker-bg": 100.0, "worker-bulk": 50.0, "admin": nil,
+			"enqueue": 200.0, "worker-rt": 100.0, "worker-bg": 100.0, "worker-bulk": 50.0, "admin": nil, "governor": nil,
 		},
 	}
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
@@ -89,7 +97,7 @@ func TestFunctions_StartOnTheirFileAndVariables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		users := map[string]string{"enqueue": "door", "admin": "admin"}
+		users := map[string]string{"enqueue": "door", "admin": "admin", "governor": "gov"}
 		for _, f := range tpl.of("AWS::Lambda::Function") {
 			name := f.Properties["FunctionName"].(string)
 			vars := []string{"LAMBDA_TASK_ROOT=/var/task"}

@@ -58,7 +58,7 @@ func (ps pairs) deadARNs() []*string {
 }
 
 // newQueues makes every model's queues.
-func newQueues(s awscdk.Stack, env Environment, door member, workers map[llmq.Lane]member) pairs {
+func newQueues(s awscdk.Stack, env Environment, door, operator member, workers map[llmq.Lane]member) pairs {
 	scope := constructs.NewConstruct(s, jsii.String("Queues"))
 	names := env.Config.Queues.Names()
 	var ps pairs
@@ -66,14 +66,14 @@ func newQueues(s awscdk.Stack, env Environment, door member, workers map[llmq.La
 		model := constructs.NewConstruct(scope, jsii.String(m.Alias))
 		for _, l := range m.Lanes {
 			p := pair{name: names.Model(m.Alias, l), lane: l}
-			p.make(s, constructs.NewConstruct(model, jsii.String(string(l))), env, door, workers[l])
+			p.make(s, constructs.NewConstruct(model, jsii.String(string(l))), env, door, operator, workers[l])
 			ps = append(ps, p)
 		}
 	}
 	return ps
 }
 
-func (p *pair) make(s awscdk.Stack, at constructs.Construct, env Environment, door, worker member) {
+func (p *pair) make(s awscdk.Stack, at constructs.Construct, env Environment, door, operator, worker member) {
 	// By its name: the two queues would otherwise have to be made before each other.
 	source := awssqs.Queue_FromQueueArn(at, jsii.String("SourceByName"), s.FormatArn(&awscdk.ArnComponents{
 		Service: jsii.String("sqs"), Resource: jsii.String(string(p.name)),
@@ -96,18 +96,22 @@ func (p *pair) make(s awscdk.Stack, at constructs.Construct, env Environment, do
 		EnforceSSL:        jsii.Bool(true),
 		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: p.dead, MaxReceiveCount: jsii.Number(maxReceives)},
 	})
-	onlySender(p.source, "OnlyTheDoorSends", door)
-	onlySender(p.dead, "OnlyItsWorkersSend", worker)
+	onlySenders(p.source, "OnlyDoorAndOperatorsSend", door, operator) // operators send dead letters again
+	onlySenders(p.dead, "OnlyItsWorkersSend", worker)
 }
 
-// onlySender denies sending to all but one role (SECURITY-DESIGN MS1): what a message
+// onlySenders denies sending to all but these roles (SECURITY-DESIGN MS1): what a message
 // says of its tenant is believed because of who may send it.
-func onlySender(q awssqs.Queue, sid string, sender member) {
+func onlySenders(q awssqs.Queue, sid string, senders ...member) {
+	var roles []any
+	for _, m := range senders {
+		roles = append(roles, m.role.RoleArn())
+	}
 	q.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid: jsii.String(sid), Effect: awsiam.Effect_DENY,
 		Principals: &[]awsiam.IPrincipal{awsiam.NewAnyPrincipal()},
 		Actions:    jsii.Strings("sqs:SendMessage"),
 		Resources:  &[]*string{q.QueueArn()},
-		Conditions: &map[string]any{"ArnNotEquals": map[string]any{"aws:PrincipalArn": sender.role.RoleArn()}},
+		Conditions: &map[string]any{"ArnNotEquals": map[string]any{"aws:PrincipalArn": roles}},
 	}))
 }

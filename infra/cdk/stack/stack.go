@@ -33,7 +33,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	}
 
 	store := newStorage(s, env)
-	queues := newQueues(s, env, door, workers)
+	queues := newQueues(s, env, door, operator, workers)
 	cache := newCache(s, env)
 
 	grantDoor(door, env, queues, store)
@@ -42,7 +42,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 		grantWorker(workers[l], env, l, queues.of(l), store)
 		cache.admit(workers[l], cache.worker)
 	}
-	grantAdmin(operator, queues)
+	grantAdmin(operator, env, queues)
 	cache.admit(operator, cache.admin)
 
 	place := placement{env: env, code: code, cache: cache, bucket: store.bucket}
@@ -51,6 +51,8 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	for _, l := range env.lanes() {
 		newSources(env, l, place.worker(workers[l], l), queues.of(l))
 	}
+
+	newGovernor(s, env, place)
 
 	logging := newGatewayLogging(s)
 	newDoorAPI(s, env, doorFunction, logging)

@@ -11,9 +11,9 @@ import (
 
 // cache is the state store: serverless Valkey, with one user per kind of function.
 type cache struct {
-	name                string
-	resource            awselasticache.CfnServerlessCache
-	door, worker, admin user
+	name                          string
+	resource                      awselasticache.CfnServerlessCache
+	door, worker, admin, governor user // governor: where it is on
 }
 
 // user is a user of the cache. IAM signs it in, so it has no password.
@@ -37,11 +37,21 @@ func newCache(s awscdk.Stack, env Environment) cache {
 	c.worker = newUser(scope, env.name("worker"), workerRules(env.Config.Env))
 	c.admin = newUser(scope, env.name("admin"), adminRules(env.Config.Env))
 
+	users := []user{c.door, c.worker, c.admin}
+	if env.Config.Governor.Enabled {
+		c.governor = newUser(scope, env.name("gov"), governorRules(env.Config.Env))
+		users = append(users, c.governor)
+	}
+	ids := make([]string, len(users))
+	for i, u := range users {
+		ids[i] = u.id
+	}
+
 	group := awselasticache.NewCfnUserGroup(scope, jsii.String("Users"), &awselasticache.CfnUserGroupProps{
 		Engine: jsii.String("valkey"), UserGroupId: jsii.String(env.name()),
-		UserIds: jsii.Strings(c.door.id, c.worker.id, c.admin.id), // no default user: nobody gets in but by name
+		UserIds: jsii.Strings(ids...), // no default user: nobody gets in but by name
 	})
-	for _, u := range []user{c.door, c.worker, c.admin} {
+	for _, u := range users {
 		group.AddResourceDependency(u.resource, nil)
 	}
 	c.resource = awselasticache.NewCfnServerlessCache(scope, jsii.String("Serverless"), &awselasticache.CfnServerlessCacheProps{
@@ -121,6 +131,9 @@ func adminRules(env string) rules {
 		commands: []string{"get", "hget", "hmget", "zcount"},
 	}.with(connecting(), scripting())
 }
+
+// governorRules let the governor see the same; it writes nothing here.
+func governorRules(env string) rules { return adminRules(env) }
 
 // class is the pattern of a class's keys, or channels, in one environment.
 func class(env, name string) string { return "llmq:" + env + ":" + name + ":*" }
