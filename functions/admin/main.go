@@ -15,7 +15,7 @@ import (
 
 func main() {
 	log := wiring.Logger(slog.LevelInfo)
-	h, err := wire(context.Background(), os.Environ(), log)
+	h, err := wire(os.Environ(), log)
 	if err != nil {
 		log.Error("the function can't start", "error", err)
 		os.Exit(1)
@@ -23,18 +23,18 @@ func main() {
 	lambda.Start(h)
 }
 
-func wire(ctx context.Context, env []string, log *slog.Logger) (func(context.Context, json.RawMessage) (any, error), error) {
+func wire(env []string, log *slog.Logger) (func(context.Context, json.RawMessage) (any, error), error) {
 	p, err := wiring.Start(env, log)
 	if err != nil {
 		return nil, err
 	}
 	g := gate{iam: p.Config.Kind == config.KindAWS}
 	if !g.iam {
-		if g.key, err = p.AdminKey(ctx); err != nil {
+		if g.key, err = p.AdminKey(context.Background()); err != nil {
 			return nil, err
 		}
 	}
-	v, err := operator(ctx, p)
+	v, err := operator(context.Background(), p)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func TestClient_ChangesFailOnce(t *testing.T) {
 				t.Fatalf("error %v after %d requests", err, requests.Load())
 			}
 			for _, kind := range []error{queue.ErrBusy, queue.ErrThrottled, queue.ErrNoSource} {
-				if errors.Is(err, kind) != (kind == tt.want) {
+				if errors.Is(err, kind) != errors.Is(tt.want, kind) {
 					t.Errorf("error = %v, want %v", err, tt.want)
 				}
 			}
