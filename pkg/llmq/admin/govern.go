@@ -56,6 +56,12 @@ func (o *Operator) govern(ctx context.Context) Governed {
 		run.Error = "limits unknown, nothing changed: " + lim.err.Error()
 		return run
 	}
+	return o.obey(ctx, lim)
+}
+
+// obey asks for what the limits want of each source.
+func (o *Operator) obey(ctx context.Context, lim limits) Governed {
+	var run Governed
 	byLane := o.listAll(ctx, governor.Lanes())
 	run.Requests = len(byLane)
 	var errs []error

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/governor"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
 // C11: headroom is that of caps and learned limits, never of rates; a closed target is told apart.
@@ -92,5 +95,51 @@ func TestGovern_Off(t *testing.T) {
 	r.deps.Governed = false
 	if got := r.Govern(t.Context()); got != (Governed{Off: true}) || len(r.sources.calls) != 0 {
 		t.Errorf("run = %+v, calls %v", got, r.sources.calls)
+	}
+}
+
+// C11: slow, conflicting and throttled updates, each as AWS tells them; what is not done is left to the next minute.
+func TestGovern_RefusedMovesWait(t *testing.T) {
+	t.Parallel()
+	busy := fmt.Errorf("change: %w", queue.ErrBusy)
+	for _, tt := range []struct {
+		name  string
+		state queue.SourceState // of the first source
+		fail  []error
+		fresh bool // the store is new
+		want  Governed
+		calls int // changes asked for
+	}{
+		{"both are moved", queue.SourceEnabled, nil, false, Governed{Sources: 2, Moved: 2, Requests: 3}, 2},
+		{"one is changing", queue.SourceUpdating, nil, false, Governed{Sources: 2, Moved: 1, Requests: 2}, 1},
+		{"one is paused", queue.SourceDisabled, nil, false, Governed{Sources: 2, Moved: 1, Requests: 2}, 1},
+		{"one is busy after all", queue.SourceEnabled, []error{busy}, false, Governed{Sources: 2, Moved: 1, Failed: 1, Requests: 3}, 2},
+		{"one is replaced by a deploy", queue.SourceEnabled, []error{queue.ErrNoSource}, false, Governed{Sources: 2, Moved: 1, Failed: 1, Requests: 3}, 2},
+		{"a throttle ends the run", queue.SourceEnabled, []error{queue.ErrThrottled}, false, Governed{Sources: 1, Failed: 1, Requests: 2, Error: queue.ErrThrottled.Error()}, 1},
+		{"the store is new", queue.SourceEnabled, nil, true, Governed{Sources: 2, Requests: 1}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := governed(t)
+			r.Catalogue = llmq.NewCatalogue([]llmq.Model{{Alias: "chat-a", Lanes: []llmq.Lane{"rt", "bg"}}, {Alias: "chat-b", Lanes: []llmq.Lane{"rt", "bg"}}})
+			r.deps.Chains["chat-b"] = r.deps.Chains["chat-a"]
+			r.sources.fail = tt.fail
+			r.sources.list = map[string][]queue.Source{"worker-bg": {
+				{ID: "a", Queue: "llm-chat-a", State: tt.state, MaxConcurrency: 10, BatchSize: 10},
+				{ID: "b", Queue: "llm-chat-b", State: queue.SourceEnabled, MaxConcurrency: 10, BatchSize: 10},
+			}}
+			st := capacity.State{Learned: capacity.Learned{Slots: capacity.Ceiling{Limit: 50}}}
+			if tt.fresh {
+				st.Quarantine = 1
+			}
+			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}})
+			if got != tt.want {
+				t.Errorf("run = %+v, want %+v", got, tt.want)
+			}
+			changes := slices.DeleteFunc(r.sources.calls, func(c string) bool { return strings.HasPrefix(c, "list ") })
+			if len(changes) != tt.calls || slices.Contains(changes, "bound b 3") || tt.want.Moved > 0 && !slices.Contains(changes, "bound b 4") {
+				t.Errorf("asked for %v", changes)
+			}
+		})
 	}
 }
