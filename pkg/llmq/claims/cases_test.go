@@ -35,13 +35,13 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "take: a deferral does not outlast the deadline",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 5000 1 p", "1"), do("take", 999, takeB, "-2 1 1 0 4011 0"), do("take", 1000, takeB, "-4 1 1 0 0 0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 5000 1 p 5000", "1"), do("take", 999, takeB, "-2 1 1 0 4011 0"), do("take", 1000, takeB, "-4 1 1 0 0 0")},
 	},
 	{
 		Name: "take: hands on how far the last owner came, by its renewal or deferral",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 50, "A 1 100 5000 2 1,1,2,0,0,350", "1"),
-			do("take", 150, takeB, "1 2 2 1 0 0 1 1 2 0 0 350"), do("defer", 160, "B 2 10 4 2,3,1,1,1,900", "1"), do("take", 170, takeA, "1 3 4 1 0 0 2 3 1 1 1 900"),
+			do("take", 150, takeB, "1 2 2 1 0 0 1 1 2 0 0 350"), do("defer", 160, "B 2 10 4 2,3,1,1,1,900 5000", "1"), do("take", 170, takeA, "1 3 4 1 0 0 2 3 1 1 1 900"),
 		},
 		State: map[string]string{"clm": "attempts=4 fence=3 hash=h next_ms=@170 owner=A progress=2,3,1,1,1,900 state=running takeovers=1 until_ms=@270 expires=@6000"},
 	},
@@ -72,7 +72,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name: "take: a deferred claim waits, then is no takeover, and keeps its attempts",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 500 3 p", "1"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 500 3 p 5000", "1"),
 			do("take", 11, takeB, "-2 1 3 0 499 0"), do("take", 509, takeA, "-2 1 3 0 1 0"), do("take", 510, takeB, "1 2 3 0 0 0"),
 		},
 		State: map[string]string{"clm": "attempts=3 fence=2 hash=h next_ms=@510 owner=B progress=p state=running takeovers=0 until_ms=@610 expires=@6000"},
@@ -96,7 +96,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name: "take: another body under the id is refused, whatever has become of the first",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 10, takeOther, "-3 1 0 0 0 0"), do("take", 200, takeOther, "-3 1 0 0 0 0"),
-			do("defer", 210, "A 1 50 2 p", "1"), do("take", 500, takeOther, "-3 1 2 0 0 0"),
+			do("defer", 210, "A 1 50 2 p 5000", "1"), do("take", 500, takeOther, "-3 1 2 0 0 0"),
 			do("take", 600, takeA, "1 2 2 0 0 0"), do("renew", 610, "A 2 100 5000 2 p", "1"), do("take", 800, takeOther, "-3 2 2 0 0 0"),
 			do("finish", 810, "A 2 x @1000 300 5000 wake 0", "1"), do("take", 820, takeOther, "-3 2 2 0 0 0"), do("take", 830, takeB, "0 2 2 0 0 0"),
 		},
@@ -121,7 +121,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 2 100 5000 0 p", "0"), do("renew", 10, "B 1 100 5000 0 p", "0"),
 			do("take", 100, takeB, "1 2 0 1 0 0"), do("renew", 110, renewA1, "0"),
-			do("defer", 120, "B 2 50 0 p", "1"), do("renew", 130, "B 2 100 5000 0 p", "0"),
+			do("defer", 120, "B 2 50 0 p 5000", "1"), do("renew", 130, "B 2 100 5000 0 p", "0"),
 			do("take", 200, takeA, "1 3 0 1 0 0"), do("finish", 210, "A 3 x @1000 300 5000 wake 0", "1"), do("renew", 220, "A 3 100 5000 0 p", "0"),
 		},
 		State: map[string]string{"clm": "attempts=0 fence=3 hash=h next_ms=@170 owner=A progress=p state=done takeovers=1 until_ms=@300 expires=@6000"},
@@ -132,21 +132,20 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "defer: not by another, nor twice with another effect",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 1, "B 1 500 0 p", "0"), do("defer", 1, "A 2 500 0 p", "0"), do("defer", 1, "A 1 500 2 p", "1"), do("defer", 1, "A 1 500 2 p", "1")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 1, "B 1 500 0 p 5000", "0"), do("defer", 1, "A 2 500 0 p 5000", "0"), do("defer", 1, "A 1 500 2 p 5000", "1"), do("defer", 1, "A 1 500 2 p 5000", "1")},
 		State: map[string]string{"clm": "attempts=2 fence=1 hash=h next_ms=@501 owner=A progress=p state=deferred takeovers=0 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name:  "defer: for no time",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 5, "A 1 0 1 p", "1"), do("take", 5, takeB, "1 2 1 0 0 0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 5, "A 1 0 1 p 5000", "1"), do("take", 5, takeB, "1 2 1 0 0 0")},
 	},
 	{
-		Name:  "defer: of a claim that is gone leaves nothing",
-		Calls: []luatest.Step{do("defer", 5, "A 1 0 1 p", "0")},
-		State: map[string]string{"clm": ""},
+		Name:  "defer: writes a wiped claim anew, with what was tried",
+		Calls: []luatest.Step{do("defer", 5, "A 3 100 2 1,1,2,0,0,350 5000", "1"), do("take", 50, takeB, "-2 3 2 0 55 0 1 1 2 0 0 350"), do("take", 105, takeB, "1 4 2 0 0 0 1 1 2 0 0 350")},
 	},
 	{
 		Name:  "defer: after the result leaves it",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("defer", 6, "A 1 0 1 p", "0"), do("take", 7, takeB, "0 1 0 0 0 0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("defer", 6, "A 1 0 1 p 5000", "0"), do("take", 7, takeB, "0 1 0 0 0 0")},
 	},
 	{
 		Name:  "finish: repeated after a lost answer stores once",
@@ -202,7 +201,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "expire: a deferred claim",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 5000 1 p", "1"), do("expire", 1000, expireB, "1 0"), do("defer", 1001, "A 1 5 1 p", "0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 5000 1 p 5000", "1"), do("expire", 1000, expireB, "1 0"), do("defer", 1001, "A 1 5 1 p 5000", "0")},
 		State: map[string]string{"res": "expB expires=@1300"},
 	},
 	{
@@ -218,13 +217,13 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "cancel: deferred, and nobody can take it up any more",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 5, "A 1 500 1 p", "1"), do("cancel", 10, cancelling, "1 1"), do("take", 600, takeB, "0 2 1 0 0 1"), do("defer", 20, "A 1 500 1 p", "0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 5, "A 1 500 1 p 5000", "1"), do("cancel", 10, cancelling, "1 1"), do("take", 600, takeB, "0 2 1 0 0 1"), do("defer", 20, "A 1 500 1 p 5000", "0")},
 		State: map[string]string{"res": "gone expires=@310"},
 	},
 	{
 		Name: "cancel: running, then its owner can store nothing else, and keeps its claim for that",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("cancel", 10, cancelling, "2 1"), do("cancel", 11, cancelling, "2 1"), do("renew", 20, renewA1, "2"), do("defer", 25, "A 1 50 1 p", "2"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("cancel", 10, cancelling, "2 1"), do("cancel", 11, cancelling, "2 1"), do("renew", 20, renewA1, "2"), do("defer", 25, "A 1 50 1 p 5000", "2"),
 			do("finish", 30, finishA1, "2"), do("expire", 1000, expireA, "2 0"), do("finish", 40, "A 1 told @1000 300 5000 wake 1", "1"), do("cancel", 50, cancelling, "1 1"), do("finish", 60, finishA1, "1"),
 		},
 		State: map[string]string{"clm": "attempts=0 cancelled=1 fence=1 hash=h owner=A progress=p state=done takeovers=0 until_ms=@120 expires=@6000", "res": "told expires=@1300"},

@@ -140,9 +140,9 @@ func (s *Store) Renew(b *luascript.Batch, c Claim, p Progress) luascript.Pending
 }
 
 // Defer gives a claim back with its progress; it can't be taken for the given time. One whose
-// request is cancelled stays the caller's.
+// request is cancelled stays the caller's. One that was wiped is written anew.
 func (s *Store) Defer(b *luascript.Batch, c Claim, d time.Duration, p Progress) luascript.Pending[Hold] {
-	return hold(b.Script(&s.giveBack, []string{c.keys.Claim}, "", c.owner, c.fence(), max(d, 0).Milliseconds(), p.Attempts, p.text()))
+	return hold(b.Script(&s.giveBack, []string{c.keys.Claim}, "", c.owner, c.fence(), max(d, 0).Milliseconds(), p.Attempts, p.text(), Keep.Milliseconds()))
 }
 
 func (c Claim) fence() string { return strconv.FormatInt(c.Fence, 10) }
