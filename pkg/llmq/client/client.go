@@ -36,10 +36,13 @@ type bodies interface {
 	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
 }
 
-// Deps are the client's collaborators; all are required.
+// Deps are the client's collaborators; all but Background are required.
 type Deps struct {
-	Valkey  redis.UniversalClient
-	Queue   queue.Queue
+	Valkey redis.UniversalClient
+	Queue  queue.Queue
+	// Background carries what nobody waits for at once, bg and bulk: a [queue.Batcher] in programs that
+	// run on. Nil is Queue.
+	Background queue.Queue
 	Claims  *claims.Store
 	Results *results.Store
 	Hub     *results.Hub
@@ -76,6 +79,9 @@ func New(cfg Config, d Deps) (*Client, error) {
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
+	}
+	if d.Background == nil {
+		d.Background = d.Queue
 	}
 	return &Client{cfg: cfg, Deps: d}, nil
 }
@@ -257,10 +263,21 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model) error {
 	if err != nil {
 		return err
 	}
-	return c.Queue.Send(ctx, c.cfg.Names.Model(m.Alias, m.Queue(r.Lane)), queue.Outgoing{
+	carrier := c.Background
+	if r.Lane == llmq.LaneRT {
+		carrier = c.Queue
+	}
+	// Half of what is left is for the run: a message that comes too late for it is paid for in vain.
+	ctx, cancel := context.WithTimeout(ctx, time.Until(r.Deadline)/2)
+	defer cancel()
+	err = carrier.Send(ctx, c.cfg.Names.Model(m.Alias, m.Queue(r.Lane)), queue.Outgoing{
 		Body: body, Group: llmq.TenantHash(r.Tenant),
 		Attributes: map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())},
 	})
+	if errors.Is(err, queue.ErrNotSent) {
+		return unsent{err}
+	}
+	return err
 }
 
 // look reads the result once after the send, in case it came before the subscription

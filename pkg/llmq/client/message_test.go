@@ -3,6 +3,7 @@ package client_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -130,6 +131,47 @@ func TestDo_RefusesWhatWouldBeDeadLettered(t *testing.T) {
 				t.Errorf("%s: %d round trips, want none", tt.field, n)
 			}
 			r.want(0, 0)
+		})
+	}
+}
+
+// B8: bg and bulk calls made at once share requests to the queue; an rt call waits for nobody.
+func TestDo_BackgroundCallsShareASend(t *testing.T) {
+	t.Parallel()
+	bubble(t, replies(0), func(t *testing.T, r *rig) {
+		var wg sync.WaitGroup
+		for i := range 25 {
+			wg.Go(func() {
+				req := request()
+				req.ID, req.Lane = fmt.Sprint("bg-", i), llmq.LaneBG
+				r.wantReply(req)
+			})
+		}
+		wg.Wait()
+		if diff := cmp.Diff([]int{10, 10, 5}, r.batches); diff != "" {
+			t.Errorf("messages by request: %s", diff)
+		}
+		began := time.Now()
+		r.wantReply(request())
+		if took := time.Since(began); took != 0 || len(r.batches) != 3 {
+			t.Errorf("the rt call took %s, batches %v", took, r.batches)
+		}
+	})
+}
+
+// A send takes at most half of what is left of the deadline, so that there is time to run.
+func TestDo_SendTakesHalfOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, lane := range []llmq.Lane{llmq.LaneRT, llmq.LaneBG} {
+		bubble(t, nil, func(t *testing.T, r *rig) {
+			r.sendTakes = time.Hour
+			req := request()
+			req.Lane = lane
+			began := time.Now()
+			r.wantError(t.Context(), req, llmq.CodeQueueUnavailable)
+			if took := time.Since(began); took != 45*time.Second {
+				t.Errorf("%s: given up after %s, want 45s of 90s", lane, took)
+			}
 		})
 	}
 }

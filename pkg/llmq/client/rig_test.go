@@ -36,10 +36,12 @@ type rig struct {
 	claims *claims.Store
 	log    *bytes.Buffer
 
-	serve   func(r llmq.Request) *llmq.Result // nil: nobody works
-	sendErr error                             // of a send; the message is sent all the same
-	putErr  error                             // of a body
-	putHang bool                              // a body is not stored before its context ends
+	serve     func(r llmq.Request) *llmq.Result // nil: nobody works
+	sendErr   error                             // of a send; the message is sent all the same
+	sendTakes time.Duration                     // of a send, or until its context ends
+	batches   []int                             // messages of each request to the queue
+	putErr    error                             // of a body
+	putHang   bool                              // a body is not stored before its context ends
 
 	working sync.WaitGroup
 	mu      sync.Mutex // guards all below
@@ -53,8 +55,27 @@ type sent struct {
 	queue.Outgoing
 }
 
+// SendAll implements queue.BatchSender.
+func (r *rig) SendAll(ctx context.Context, q queue.Name, ms []queue.Outgoing) []error {
+	errs := make([]error, len(ms))
+	for i, m := range ms {
+		errs[i] = r.Send(ctx, q, m)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches = append(r.batches, len(ms))
+	return errs
+}
+
 // Send implements queue.Queue.
-func (r *rig) Send(_ context.Context, q queue.Name, m queue.Outgoing) error {
+func (r *rig) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
+	if r.sendTakes > 0 {
+		select {
+		case <-time.After(r.sendTakes):
+		case <-ctx.Done():
+			return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue can't be reached").Because(ctx.Err())
+		}
+	}
 	r.mu.Lock()
 	r.sent = append(r.sent, sent{q, m})
 	r.mu.Unlock()
@@ -195,8 +216,10 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 			t.Errorf("close hub: %v", err)
 		}
 	})
+	background := queue.Batched(r, 20*time.Millisecond)
+	t.Cleanup(background.Close)
 	cl, err := client.New(cfg, client.Deps{
-		Valkey: c, Queue: r, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Valkey: c, Queue: r, Background: background, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	})
 	if err != nil {
 		t.Fatalf("new client: %v", err)

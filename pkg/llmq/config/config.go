@@ -192,6 +192,7 @@ type Timing struct {
 	AttemptTimeout time.Duration // one provider attempt; default 180 s
 	RTCapacityWait time.Duration // how long a received rt request waits for a slot; default 30 s
 	SQSSendTimeout time.Duration // one send; default 5 s
+	SQSBatchWait   time.Duration // how long a bg or bulk send of a Go client waits for others; default 20 ms, 0 is not at all
 
 	RetryAttempts         int           // failures, throttles apart, that end a target's tries; default 3
 	ThrottleRetryAttempts int           // tries that end them once the target has throttled; default 6

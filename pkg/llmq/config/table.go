@@ -335,6 +335,10 @@ func lanes() []setting {
 			path: "timing.sqs_send_timeout_secs", env: "LLMQ_SQS_SEND_TIMEOUT_SECS", form: formSecs, def: "5", low: 0.1, high: 30, why: "a caller waits for it",
 			doc: "one send to a queue", at: func(s *scope) any { return &s.cfg.Timing.SQSSendTimeout },
 		},
+		{
+			path: "timing.sqs_batch_wait_secs", env: "LLMQ_SQS_BATCH_WAIT_SECS", form: formSecs, def: "0.02", low: 0, high: 1, why: "it is part of each call's time",
+			doc: "how long a bg or bulk send of a Go client waits for others to share its request; 0 sends at once, as functions always do", at: func(s *scope) any { return &s.cfg.Timing.SQSBatchWait },
+		},
 	}
 }
 

@@ -8,20 +8,27 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/client"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/idhash"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
-// Client is the caller's side.
+// Client is the caller's side for a program that runs on: its bg and bulk sends share requests. It ends
+// with the process's [Process.Close].
 func (p *Process) Client() (*client.Client, error) {
+	return p.client(p.batcher)
+}
+
+// client is the caller's side; background nil sends every message at once.
+func (p *Process) client(background queue.Queue) (*client.Client, error) {
 	return client.New(client.Config{
 		Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, InlineMaxBytes: p.Config.Storage.InlineMaxBytes,
 	}, client.Deps{
-		Valkey: p.valkey, Queue: p.queue, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
+		Valkey: p.valkey, Queue: p.queue, Background: background, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
 	})
 }
 
 // Door is the HTTPS endpoint's handler.
 func (p *Process) Door(ctx context.Context) (http.Handler, error) {
-	c, err := p.Client()
+	c, err := p.client(nil) // nobody waits in a function that is frozen when it has answered
 	if err != nil {
 		return nil, err
 	}

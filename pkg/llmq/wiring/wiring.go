@@ -30,6 +30,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/secrets"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
@@ -45,6 +46,7 @@ type Process struct {
 
 	valkey   redis.UniversalClient
 	queue    *sqs.Client
+	batcher  *queue.Batcher // sends of bg and bulk, of programs that run on
 	bodies   bodies
 	secrets  *secrets.Resolver
 	aws      aws.Config
@@ -86,6 +88,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	p.valkey.AddHook(watched{p.store, cfg.Valkey.DialTimeout + 2*cfg.Valkey.CommandTimeout})
 	space := keys.New(cfg.Env)
 	p.queue = sqs.New(awssqs.NewFromConfig(p.aws, func(o *awssqs.Options) { o.BaseEndpoint = optional(cfg.Queues.Endpoint) }), cfg.Queues.URLBase, cfg.Timing.SQSSendTimeout)
+	p.batcher = queue.Batched(p.queue, cfg.Timing.SQSBatchWait)
 	p.bodies = noBodies{}
 	if cfg.Storage.Bucket != "" {
 		p.bodies = offload.New(s3.NewFromConfig(p.aws, func(o *s3.Options) {
@@ -100,8 +103,11 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	return p, nil
 }
 
-// Close ends every connection.
-func (p *Process) Close() error { return errors.Join(p.hub.Close(), p.stops.Close(), p.valkey.Close()) }
+// Close sends what waits to be sent and ends every connection.
+func (p *Process) Close() error {
+	p.batcher.Close()
+	return errors.Join(p.hub.Close(), p.stops.Close(), p.valkey.Close())
+}
 
 func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error) {
 	v := p.Config.Valkey
