@@ -43,11 +43,11 @@ type Deps struct {
 	// Background carries what nobody waits for at once, bg and bulk: a [queue.Batcher] in programs that
 	// run on. Nil is Queue.
 	Background queue.Queue
-	Claims  *claims.Store
-	Results *results.Store
-	Hub     *results.Hub
-	Bodies  bodies
-	Log     *slog.Logger
+	Claims     *claims.Store
+	Results    *results.Store
+	Hub        *results.Hub
+	Bodies     bodies
+	Log        *slog.Logger
 }
 
 // Client calls models through the queue. It is safe for concurrent use.
