@@ -25,15 +25,16 @@ type handler func(ctx context.Context, raw json.RawMessage) (*events.APIGatewayP
 //
 // The handler never returns an error: whatever happens is an answer with a status,
 // since API Gateway would make a bare 502 of an error. It may be called concurrently.
-func newHandler(h http.Handler) handler {
+// told is called at the end of each invocation, before its body ends: the process may be frozen after that.
+func newHandler(h http.Handler, told func()) handler {
 	return func(ctx context.Context, raw json.RawMessage) (*events.APIGatewayProxyStreamingResponse, error) {
 		r, path, err := request(ctx, raw)
 		if err != nil {
 			refusal := llmq.AsError(err)
 			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { httpapi.WriteError(w, path, refusal) })
-			return stream(ctx, h, &http.Request{URL: &url.URL{}}), nil
+			return stream(ctx, h, &http.Request{URL: &url.URL{}}, told), nil
 		}
-		return stream(ctx, h, r), nil
+		return stream(ctx, h, r, told), nil
 	}
 }
 

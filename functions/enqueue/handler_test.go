@@ -65,7 +65,7 @@ func newDoor(t *testing.T) (handler, *recorder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newHandler(door), calls
+	return newHandler(door, func() {}), calls
 }
 
 // answer is a response as API Gateway would read it.
@@ -333,7 +333,7 @@ func FuzzHandler(f *testing.F) {
 		if _, err := io.Copy(w, r.Body); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 			panic(err)
 		}
-	}))
+	}), func() {})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		res, err := h(t.Context(), raw)
 		if err != nil || res.StatusCode == 0 {

@@ -23,5 +23,5 @@ func main() {
 		log.Error("the function can't start", "error", err)
 		os.Exit(1)
 	}
-	lambda.Start(newHandler(door))
+	lambda.Start(newHandler(door, func() { p.FlushMetrics(os.Stdout) }))
 }

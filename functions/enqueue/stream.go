@@ -15,14 +15,15 @@ import (
 
 // stream runs h on r and returns once its status and headers are fixed; the body
 // follows as h writes it. The response owns the goroutine that runs h: it has ended
-// when the body has been read to its end or closed.
-func stream(ctx context.Context, h http.Handler, r *http.Request) *events.APIGatewayProxyStreamingResponse {
+// when the body has been read to its end or closed, and told was called last of all.
+func stream(ctx context.Context, h http.Handler, r *http.Request, told func()) *events.APIGatewayProxyStreamingResponse {
 	ctx, cancel := context.WithCancel(ctx)
 	pr, pw := io.Pipe()
 	w := &streamWriter{header: http.Header{}, head: make(chan struct{}), body: pw}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer told()
 		defer cancel()
 		_ = pw.CloseWithError(w.run(h, r.WithContext(ctx))) //nolint:contextcheck // the request carries ctx; it never fails
 	}()

@@ -25,7 +25,7 @@ func TestStream_StatusAndHeadersComeBeforeTheBody(t *testing.T) {
 		_, _ = io.WriteString(w, "1234")
 		<-more
 		_, _ = io.WriteString(w, "5678")
-	}))
+	}), func() {})
 	res, err := h(t.Context(), json.RawMessage(h01(nil)))
 	if err != nil || res.StatusCode != http.StatusTeapot {
 		t.Fatalf("got %d, %v", res.StatusCode, err)
@@ -43,7 +43,7 @@ func TestStream_StatusAndHeadersComeBeforeTheBody(t *testing.T) {
 
 func TestStream_HandlerThatWritesNothingIs200(t *testing.T) {
 	t.Parallel()
-	h := newHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := newHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func() {})
 	if a := invoke(t, h, h01(nil)); a.StatusCode != http.StatusOK || a.body != "" {
 		t.Errorf("got %+v", a)
 	}
@@ -54,7 +54,7 @@ func TestStream_PanicBeforeTheStatusIsA500InTheCallersShape(t *testing.T) {
 	h := newHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Half", "1")
 		panic("canary7f3a")
-	}))
+	}), func() {})
 	a := invoke(t, h, h01(nil))
 	if a.StatusCode != 500 || !strings.Contains(a.body, `"code":"internal_error"`) || strings.Contains(a.body, "canary") || a.Headers["X-Half"] != "" {
 		t.Errorf("got %+v", a)
@@ -71,7 +71,7 @@ func TestStream_PanicAfterTheStatusCutsTheBodyOff(t *testing.T) {
 	h := newHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half")
 		panic("canary7f3a")
-	}))
+	}), func() {})
 	res, err := h(t.Context(), json.RawMessage(h01(nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestStream_CloseEndsTheHandler(t *testing.T) {
 			<-time.After(time.Second) // bubble time: cleaning up takes a while
 			_, wrote = io.WriteString(w, "nobody reads this")
 			ended = true
-		}))
+		}), func() {})
 		res, err := h(t.Context(), json.RawMessage(h01(nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -117,12 +117,31 @@ func TestStream_ContextIsTheInvocations(t *testing.T) {
 		if _, ok := r.Context().Deadline(); !ok || r.Context().Value(key{}) != "v" {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
-	}))
+	}), func() {})
 	res, err := h(ctx, json.RawMessage(h01(nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := drain(t, res); a.StatusCode != http.StatusOK {
 		t.Errorf("got %d", a.StatusCode)
+	}
+}
+
+// What was counted is told when the handler has ended, and before the body does: the process may be frozen then.
+func TestStream_TellsBeforeTheBodyEnds(t *testing.T) {
+	t.Parallel()
+	for name, serve := range map[string]http.HandlerFunc{
+		"reply": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "body") },
+		"panic": func(http.ResponseWriter, *http.Request) { panic("canary7f3a") },
+	} {
+		var ended, told int
+		h := newHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() { ended++ }()
+			serve(w, r)
+		}), func() { told += ended })
+		invoke(t, h, h01(nil))
+		if told != 1 {
+			t.Errorf("%s: told %d times after the handler's end, want once", name, told)
+		}
 	}
 }
