@@ -9,15 +9,17 @@ import (
 )
 
 const (
-	// maxReceives is how many receives SQS grants before it moves a message to the dead-letter queue, and
-	// retention when it drops one that nobody has deleted; both as the template sets them.
-	maxReceives = 1000
+	// maxReceives is how many receives the releases are spread over. The template lets SQS grant 1,000 before it moves a
+	// message to the dead-letter queue; the rest is for the receives that no release paces: of workers
+	// that died, of visibilities that could not be set, of batches that a throttled Lambda handed back.
+	// retention is when SQS drops a message that nobody has deleted, as the template sets it.
+	maxReceives = 900
 	retention   = 4 * 24 * time.Hour
 	// freeReceives may be used up as fast as releases ask for. Up to aheadReceives the rest is spread over
-	// the time to the deadline, and then, at the longest release, over what is left of the retention:
-	// 4 days are 384 of them.
-	freeReceives  = 300
-	aheadReceives = 600
+	// the time to the deadline, and then over what is left of the retention. That takes at least 384 of
+	// maxReceives, for no release is longer than 15 minutes.
+	freeReceives  = 350
+	aheadReceives = 500
 
 	// outageLeast and outageMost bound the releases for want of the state store while somebody may wait for
 	// the answer: soon back after a short outage, and within seconds after a long one.

@@ -88,8 +88,8 @@ func TestHandle_NoOutageWalksAMessageToTheDeadLetterQueue(t *testing.T) {
 		for _, life := range []time.Duration{time.Minute, time.Hour, 12 * time.Hour} {
 			n := len(dark(t, retention, life, verdict))
 			t.Logf("%s for 4 days, a deadline of %v: %d receives", name, life, n)
-			if n >= 1000 {
-				t.Errorf("%s: a deadline of %v: %d receives in 4 days, want fewer than 1000", name, life, n)
+			if n > 900 {
+				t.Errorf("%s: a deadline of %v: %d receives in 4 days, want at most 900 of the 1000", name, life, n)
 			}
 		}
 	}
