@@ -46,6 +46,7 @@ type lease struct {
 	at     int64
 	tokens int
 	slot   Slot
+	again  bool // prolonged: the lease does not tell when it was admitted
 }
 
 // spent is what was drawn of a fixed budget in a minute.
@@ -155,7 +156,14 @@ func (m *model) again(rt *rapid.T) {
 				delete(m.held, held)
 			}
 		}
-		l.end = m.now + modelLease.Milliseconds()
+		at := l.at
+		if l.again {
+			at = 0
+		}
+		if got.Slot.at != at || got.Slot.stamp < l.slot.stamp {
+			rt.Fatalf("%s was admitted at %d, and its repeat tells %+v", id, l.at, got.Slot)
+		}
+		l.end, l.again = m.now+modelLease.Milliseconds(), true
 	}
 }
 
@@ -164,7 +172,7 @@ func (m *model) renew(rt *rapid.T) {
 	for range 3 {
 		if _, l := m.some(rt); l != nil && l.end > m.now {
 			slots = append(slots, l.slot)
-			l.end = m.now + modelLease.Milliseconds()
+			l.end, l.again = m.now+modelLease.Milliseconds(), true
 		}
 	}
 	if got := m.at().renew(slots...); got.Kept != len(slots) || got.Anew != 0 {
@@ -201,10 +209,9 @@ func (m *model) end(rt *rapid.T, id string, l *lease, calls, tokens int, end fun
 		}
 	}
 	delete(m.held, id)
-	// An undoing knows the time of its admission by the lease, and so a renewed one by its renewal.
 	at := l.at
-	if calls > 0 {
-		at = l.end - modelLease.Milliseconds()
+	if calls > 0 && l.again {
+		at = 0 // an undoing knows the time of its admission by the lease alone: nothing is given to a minute that may not have given it
 	}
 	t := m.targets[l.of]
 	m.spent[l.of].give(m.now, at, t.Limits.Rates, l.lane, calls, tokens)

@@ -79,6 +79,36 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("peek", 1, "$law $none $smooth $none $none", "0 0 0 0 0 -1 600 -1 0 0 -1 -1 0 0 0 0 0 1 0 "+idle),
 		},
 	},
+	{
+		Name:  "undone: of a lease that was prolonged nobody knows the minute, so a calendar minute gets nothing back",
+		Given: []string{known},
+		Calls: []luatest.Step{
+			ask(39_000, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 39000 39000 0"), do("renew", 41_000, "99999 0 $l:a", "1 0"),
+			ask(41_000, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 41000 41000 0"),
+			do("settle", 41_001, "a rt undone 0 0 400 0 0 0 $law $none $tpm $none $none $breaker 99999 0", "1 0"),
+			do("peek", 41_001, "$law $none $tpm $none $none", "0 1 0 0 0 -1 600 -1 400 0 -1 -1 0 0 0 0 0 1 0 "+idle),
+		},
+	},
+	{
+		Name:  "undone: a repeat in a later minute still tells when its admission was, once it was prolonged no more",
+		Given: []string{known},
+		Calls: []luatest.Step{
+			ask(39_000, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 39000 39000 0"), ask(41_000, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 41000 39000 0"),
+			ask(41_001, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 41001 0 0"), ask(41_001, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 41001 41001 0"),
+			do("settle", 41_002, "a rt ok 0 0 400 50 0 0 $law $none $tpm $none $none $breaker 99999 0", "1 0"),
+			do("peek", 41_002, "$law $none $tpm $none $none", "0 1 0 0 0 -1 600 -1 400 0 -1 -1 0 0 1 0 0 0 0 "+idle),
+		},
+	},
+	{
+		Name:  "smooth: the deepest debt is over in a minute, of a limit that was lowered too",
+		Given: []string{known},
+		Calls: []luatest.Step{
+			ask(0, "a rt", "0", "$none $smooth $none $none", "0 0 1 2 0 0 0"), paid(0, "a rt ok", "0 1000000", "$none $smooth $none $none", "1 0"),
+			ask(1, "b rt", "60", "$none $smooth $none $none", "9 60599 0 2 0 1 0"), ask(60_599, "b rt", "60", "$none $smooth $none $none", "9 1000 0 2 0 60599 0"),
+			ask(60_600, "b rt", "60", "$none $smooth $none $none", "0 0 1 2 60600 60600 0"), paid(60_600, "b rt ok", "60 1000000", "$none $smooth $none $none", "1 0"),
+			ask(60_600, "c rt", "60", "$none $slow $none $none", "9 66000 0 2 0 60600 0"), ask(126_600, "c rt", "60", "$none $slow $none $none", "0 0 1 2 126600 126600 0"),
+		},
+	},
 	{ // R09
 		Name:  "shared: the provider's budget bounds all its targets, and the longer wait is told",
 		Given: []string{known},

@@ -14,10 +14,10 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "admit: again renews the same slot, even when full, and takes nothing again",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 0 0"), do("admit", 50, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 50 0"),
+			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 0 0"), do("admit", 50, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 0 0"),
 			do("peek", 50, "$law $rpm10 $none $none $none", "0 1 0 0 0 0 -1 1 -1 1 -1 -1 0 0 0 0 0 0 0 "+idle),
 		},
-		State: map[string]string{"rt": "a=@150", "pslots": "a=@150"},
+		State: map[string]string{"rt": "a=2000000000150.5", "pslots": "a=2000000000150.5"},
 	},
 	{
 		Name:  "admit: a lapsed slot is free at its last millisecond, and counted as lapsed",
@@ -87,7 +87,7 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name:  "renew: registers what is in flight after a wipe, which then holds above the cap if need be",
 		Calls: []luatest.Step{do("renew", 0, "100000 0 $l:ab", "2 2"), admit(15_000, "c rt", "1 100 2 2 0 15000 0"), do("renew", 20, "100 1 $l:a", "1 0")},
-		State: map[string]string{"epoch": "@15000", "rt": "a=@120", "bg": "b=@100000", "pslots": "a=@120"},
+		State: map[string]string{"epoch": "@15000", "rt": "a=2000000000120.5", "bg": "b=2000000100000.5", "pslots": "a=2000000000120.5"},
 	},
 	{
 		Name:  "settle: frees the slot and counts once",

@@ -34,7 +34,7 @@ func bench() luatest.Bench {
 		Args: map[string]string{
 			"law": g.lawText(t), "none": "", "caps": "2 0 0", "lane": "2 1 0", "shared": "2 0 1",
 			"rpm10": calls(llmq.Rates{RPM: 10}), "rpm10x2": calls(llmq.Rates{RPM: 10, Burst: 2}), "minute2": calls(llmq.Rates{RPM: 2, Fixed: true}),
-			"minute5": calls(llmq.Rates{RPM: 5, Fixed: true, RTShare: 0.2}), "tpm": tokens(llmq.Rates{TPM: 1000, Fixed: true}), "smooth": tokens(llmq.Rates{TPM: 6000}),
+			"minute5": calls(llmq.Rates{RPM: 5, Fixed: true, RTShare: 0.2}), "tpm": tokens(llmq.Rates{TPM: 1000, Fixed: true}), "smooth": tokens(llmq.Rates{TPM: 6000}), "slow": tokens(llmq.Rates{TPM: 600}),
 			"breaker": breakerConfig(llmq.Breaker{Threshold: 2, Window: time.Minute, Cooldown: time.Second}),
 			"l:a":     "rt a", "l:ab": "rt a bg b",
 		},

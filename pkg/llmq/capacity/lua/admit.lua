@@ -9,8 +9,10 @@
 -- KEYS[6] llmq:<env>:cap:{cap}:<alias>@<target>:waiting  zset  call id of a waiting rt call -> deadline in ms
 -- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:slots         zset  call id -> lease end in ms, over all its targets
 -- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rpm, tpm
+-- A lease ends half a ms later where it was prolonged: it does not tell any more when its admission was.
 -- State: ok is how many calls ended well, what they cost beyond what they reserved, in tokens, since the law
 -- last heard of any, and 1 while it has not; waits is the latest deadline of a waiting rt call.
+-- What is none of ours in a field is as if it were missing: a script that failed would stop the target.
 -- ARGV[1] now_ms    integer, "" = server TIME
 -- ARGV[2] call_id   string, unique to this admission; a repeat renews what it has
 -- ARGV[3] lane      string: rt, bg, bulk
@@ -24,7 +26,7 @@
 -- ARGV[11] tpm      string: of tokens
 -- ARGV[12] shared_rpm  string: the provider's
 -- ARGV[13] shared_tpm  string: of tokens
--- Returns {missing, retry_ms, in_use, limit, stamp, at, place}; missing 0 granted, 1 to 5 as the law says,
+-- Returns {missing, retry_ms, in_use, limit, stamp, at, place}; at 0: nobody knows any more; missing 0 granted, 1 to 5 as the law says,
 -- 6 lane cap, 7 provider's cap, 8 calls and 9 tokens per minute, 10 and 11 the provider's, 12 breaker,
 -- 13 nothing is admitted after a wipe.
 -- include law.lua
@@ -51,12 +53,13 @@ cap, lane_cap, shared_cap = tonumber(cap), tonumber(lane_cap), tonumber(shared_c
 
 local LANE, SHARED, RPM, TPM, SHARED_RPM, SHARED_TPM, BREAKER, EPOCH = 6, 7, 8, 9, 10, 11, 12, 13
 local QUARANTINE_MS = 15000 -- live workers renew every 10 s: by then every call in flight is known again
+local FAR_MS = 1e14 -- beyond it no time is exact: the law's numbers are below
 local AT_ONCE = 64 -- leases that one call clears away
 local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 1000 -- the rate is a guess: who waits live looks in
 local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 
 local fields = redis.call('HMGET', state, law.FIELDS[1], 'ok', 'rpm', 'tpm', 'breaker', 'waits')
-local ok, breaker_text, waits = fields[2], fields[5], tonumber(fields[6] or 0)
+local ok, breaker_text, waits = fields[2], fields[5], tonumber(fields[6] or nil) or 0
 function law.fetch(field) return redis.call('HGET', state, field) end -- of the others most calls need none
 -- opened tells when admissions began. A state that lives was not wiped, so seldom anybody asks.
 local function opened()
@@ -67,11 +70,22 @@ local function opened()
   end
   return opens
 end
-if not fields[1] then
+local flow = fields[1] and match(fields[1], '^%d %d+ %d+ %d+ .*') or nil -- phase and limits
+if not flow then
   local opens = opened()
   if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0 } end
 end
-local s = law.load(now, ARGV[8], { fields[1] })
+local s = law.load(now, ARGV[8], { flow })
+-- lawful asks something of the law. A state that it can't work with begins anew.
+local function lawful(asked, ...)
+  local at = rawget(s, 'clock_at')
+  if at and at > 0 and at < FAR_MS then
+    local fine, a, b = pcall(asked, s, ...)
+    if fine then return a, b end
+  end
+  s = law.load(now, ARGV[8], {})
+  return asked(s, ...)
+end
 
 -- live clears lapsed leases away and counts the others. One that is left over still counts.
 local lapsed = 0
@@ -86,8 +100,8 @@ local function live(key)
 end
 local rt_in_use, bg_in_use, bulk_in_use = live(lanes.rt), live(lanes.bg), live(lanes.bulk)
 local in_use, lapsed_here = rt_in_use + bg_in_use + bulk_in_use, lapsed
-local well, owed = match(ok or '', '(%d+) (%S+) 1')
-if well then law.ended(s, now, now, 0, 'ok', tonumber(owed), 0, in_use) end
+local well, owed = match(ok or '', '^(%d+) (%-?%d+) 1$')
+if well then lawful(law.ended, now, now, 0, 'ok', tonumber(owed), 0, in_use) end
 
 -- What is missing. The law is asked last, and only when all else is there: it learns from what it held
 -- back itself.
@@ -118,8 +132,9 @@ local rpm, tpm, shared_rpm, shared_tpm
 if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '') then
   local rates = rates_of()
   local function draw(code, config, text, need, cost)
-    if config == '' or cost == 0 and text then return end -- the first call begins the budget, whatever it costs: it may owe in the end
-    local wait, drawn = rates.draw(now, config, text or rates.empty(config, opened() - QUARANTINE_MS), not rt, need, cost)
+    if config == '' or cost == 0 and rates.known(text) then return end -- the first begins the budget, as it may owe in the end
+    if not rates.known(text) then text = rates.empty(config, opened() - QUARANTINE_MS) end
+    local wait, drawn = rates.draw(now, config, text, not rt, need, cost)
     if wait > retry then missing, retry = code, wait end
     return drawn
   end
@@ -130,7 +145,7 @@ if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[
   end
 end
 if missing == 0 then
-  missing, retry = law.gate(s, now, rt, tokens, in_use + ahead, bg_in_use + bulk_in_use)
+  missing, retry = lawful(law.gate, now, rt, tokens, in_use + ahead, bg_in_use + bulk_in_use)
   if missing == law.TURN then retry = max(retry, TURN_RETRY_MS) end
   if missing == 0 and cap > 0 and in_use + ahead >= cap then missing = law.SLOTS end -- whatever the law says
 end
@@ -142,12 +157,15 @@ if missing > 0 then
 else
   again = redis.call('ZADD', own, 'NX', lease_end, id) == 0
 end
-local place, stamp, changed = 0, 0
+local place, stamp, admitted_at, changed = 0, 0, now
 if again then
+  local held_until = tonumber(redis.call('ZSCORE', own, id))
+  admitted_at = held_until == floor(held_until) and held_until - ARGV[4] or 0
+  lease_end = lease_end .. '.5'
   redis.call('ZADD', own, lease_end, id)
   if shared_cap > 0 then redis.call('ZADD', shared_slots, lease_end, id) end
+  changed = lawful(law.dump)
   missing, retry, stamp = 0, 0, s.clock_at
-  changed = law.dump(s)
 elseif missing > 0 then
   if rt and missing ~= BREAKER and until_ms > now then
     live(waiting)
@@ -155,24 +173,23 @@ elseif missing > 0 then
     place = redis.call('ZRANK', waiting, id) + 1
   end
   if missing ~= BREAKER then -- when as many have started as are ahead of it
-    local started, turn = max(s.previous_starts, s.window_starts), RETRY_MS
-    if s.starts.limit > 0 then
-      turn = 60000000 / s.starts.limit
-    elseif started > 0 then
-      turn = s.config.window_ms / started
-    end
+    local turn = lawful(function(law_state)
+      local started = max(law_state.previous_starts, law_state.window_starts)
+      if law_state.starts.limit > 0 then return 60000000 / law_state.starts.limit end
+      return started > 0 and law_state.config.window_ms / started or RETRY_MS
+    end)
     local least, most = RETRY_MS, RETRY_MAX_MS
     if rt then least, most = RETRY_RT_MS, RETRY_RT_MAX_MS end
     retry = max(least, min(most, math.ceil(max(1, place) * turn)), retry)
   end
-  changed = law.dump(s)
+  changed = lawful(law.dump)
   if place > 0 and until_ms > waits then changed[#changed + 1], changed[#changed + 2] = 'waits', ARGV[6] end
 else
   in_use = in_use + 1
   if shared_cap > 0 then redis.call('ZADD', shared_slots, lease_end, id) end
   if rt and waits > now then redis.call('ZREM', waiting, id) end
-  stamp = law.started(s, rt, tokens, in_use)
-  changed = law.dump(s)
+  stamp = lawful(law.started, rt, tokens, in_use)
+  changed = lawful(law.dump)
   if rpm then changed[#changed + 1], changed[#changed + 2] = 'rpm', rpm end
   if tpm then changed[#changed + 1], changed[#changed + 2] = 'tpm', tpm end
   if shared_rpm then redis.call('HSET', provider, 'rpm', shared_rpm) end
@@ -184,6 +201,8 @@ else
 end
 if well then changed[#changed + 1], changed[#changed + 2] = 'ok', well .. ' 0 0' end
 if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
-if lapsed_here > 0 then redis.call('HINCRBY', state, 'lapsed', lapsed_here) end
+if lapsed_here > 0 and type(redis.pcall('HINCRBY', state, 'lapsed', lapsed_here)) == 'table' then -- none of ours
+  redis.call('HSET', state, 'lapsed', lapsed_here)
+end
 local limit = max(1, floor(s.slots.limit / 1000))
-return { missing, retry, in_use, cap > 0 and min(limit, cap) or limit, stamp, now, place }
+return { missing, retry, in_use, cap > 0 and min(limit, cap) or limit, stamp, admitted_at, place }

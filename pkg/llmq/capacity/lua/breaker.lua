@@ -7,19 +7,22 @@
 --     it was answered: closed · it failed: open · throttled, or no word of the target: the next one probes
 --
 -- Kept as text: failures answers window_at open_until probe; no text is closed with nothing counted. Only
--- what says that the target is broken (5xx, time-outs) is a failure: a throttle is none, and is no answer.
+-- what says that the target is broken (5xx, time-outs) is a failure: a throttle is none, and is no answer. A text
+-- that is none of ours is nothing counted.
 
 local breaker = {} -- luacheck: ignore 241
 do
-  local NOBODY = '-'
+  local NOBODY, LONGEST_MS = '-', 3600000 -- open for longer than any cooldown: the clock stepped back, and one may try
   breaker.CLOSED, breaker.OPEN, breaker.HALF_OPEN = 0, 1, 2
 
   function breaker.load(now, text)
     local b = { state = breaker.CLOSED, failures = 0, answers = 0, window_at = 0, open_until = 0, probe = NOBODY }
     if not text then return b end
-    local failures, answers, window_at, open_until, probe = match(text, '(%S+) (%S+) (%S+) (%S+) (%S+)')
+    local failures, answers, window_at, open_until, probe = match(text, '^(%d+) (%d+) (%d+) (%d+) (%S+)$')
+    if not probe or #text > 160 then return b end
     b.failures, b.answers, b.window_at, b.open_until, b.probe =
       tonumber(failures), tonumber(answers), tonumber(window_at), tonumber(open_until), probe
+    if b.open_until - now > LONGEST_MS then b.open_until = now end
     if b.open_until > 0 then b.state = now < b.open_until and breaker.OPEN or breaker.HALF_OPEN end
     return b
   end
@@ -40,6 +43,7 @@ do
   -- broken. config: threshold window_ms cooldown_ms.
   function breaker.ended(b, now, config, id, answered, failed)
     local threshold, window, cooldown = match(config, '(%d+) (%d+) (%d+)')
+    cooldown = min(tonumber(cooldown), LONGEST_MS)
     if b.state ~= breaker.CLOSED then
       if b.probe ~= id then return false end -- it began before: the probe decides
       b.probe = NOBODY

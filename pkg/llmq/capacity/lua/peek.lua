@@ -29,22 +29,30 @@ end
 local after = string.format('(%d', now)
 local function live(key) return redis.call('ZCOUNT', key, after, '+inf') end
 
-local opens = tonumber(redis.call('GET', epoch) or nil) or now + 15000
+local QUARANTINE_MS = 15000 -- as in admit.lua
+local opens = tonumber(redis.call('GET', epoch) or nil)
+if not opens or opens - now > QUARANTINE_MS then opens = now + QUARANTINE_MS end
 local fields = redis.call('HMGET', state, 'rpm', 'tpm', 'breaker', 'ok', 'throttled', 'failed', 'abandoned', 'lapsed', unpack(law.FIELDS))
-local s = law.load(now, ARGV[2], { unpack(fields, 9) })
-local facts = law.facts(s, now)
+local function facts_of(flow)
+  local facts = law.facts(law.load(now, ARGV[2], flow), now)
+  for i = 1, 11 do facts[i] = floor(facts[i]) end -- fails where it is no number
+  return facts
+end
+local fine, facts
+if fields[9] and match(fields[9], '^%d %d+ %d+ %d+ ') then fine, facts = pcall(facts_of, { unpack(fields, 9) }) end
+if not fine then facts = facts_of({}) end
 local function left(config, text)
-  return rates.left(now, config, text or config ~= '' and rates.empty(config, opens - 15000))
+  return rates.left(now, config, rates.known(text) and text or config ~= '' and rates.empty(config, opens - QUARANTINE_MS))
 end
 local calls_left, calls_used = left(ARGV[3], fields[1])
 local tokens_left, tokens_used = left(ARGV[4], fields[2])
 local shared = redis.call('HMGET', provider, 'rpm', 'tpm')
 local shared_calls_left, shared_tokens_left = left(ARGV[5], shared[1]), (left(ARGV[6], shared[2]))
 local b = breaker.load(now, fields[3] or nil)
-local function count(i) return tonumber(fields[i] or 0) end
+local function count(i) return tonumber(fields[i] or nil) or 0 end
 return {
   math.max(0, opens - now), live(KEYS[3]), live(KEYS[4]), live(KEYS[5]), live(waiting),
   calls_left, tokens_left, calls_used, tokens_used, live(shared_slots), shared_calls_left, shared_tokens_left,
   b.state, b.state == breaker.OPEN and b.open_until - now or 0,
-  tonumber(match(fields[4] or '0', '%d+')), count(5), count(6), count(7), count(8), unpack(facts)
+  tonumber(match(fields[4] or '', '^(%d+) %-?%d+ [01]$') or 0), count(5), count(6), count(7), count(8), unpack(facts)
 }

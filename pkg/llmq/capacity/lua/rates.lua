@@ -13,11 +13,13 @@
 --
 -- config: limit burst fixed part_limit part_burst. text: at level used, then the same of the part; a level is
 -- sixty-thousandths of a call or token, so that a rate per minute times ms adds to it; used is of the
--- minute that at lies in. A debt (a call that cost more than was reserved) lasts a minute at most.
+-- minute that at lies in. A debt (a call that cost more than was reserved) lasts a minute at most. What is no
+-- such text is a budget that nothing was drawn of yet: rates.known tells them apart.
 
 local rates = {} -- luacheck: ignore 241
 do
   local ceil, A_MINUTE, FAR_BACK = math.ceil, 60000, -120000
+  local FILLS_MS = 2 * A_MINUTE -- from the deepest debt to the highest burst, which are a minute's each
   local CONFIG, TEXT, PART, FORMAT = '(%d+) (%d+) (%d) (.*)', '(%S+) (%S+) (%S+) (.*)', '(%S+) (%S+)', '%d %d %d'
 
   -- filled is a bucket as it is now, given as it was or, of its text, in words. A clock that steps back fills
@@ -26,7 +28,8 @@ do
     local elapsed = now - at
     if elapsed > 0 and floor(now / A_MINUTE) > floor(at / A_MINUTE) or elapsed < FAR_BACK then used = 0 end
     if elapsed > 0 or elapsed < FAR_BACK then at = now end
-    return tonumber(at), min(burst * A_MINUTE, level + limit * min(max(0, elapsed), A_MINUTE)), tonumber(used)
+    level = max(-limit * A_MINUTE, tonumber(level)) -- the limit may have been lowered since
+    return tonumber(at), min(burst * A_MINUTE, level + limit * min(max(0, elapsed), FILLS_MS)), tonumber(used)
   end
 
   local function draw(now, fixed, limit, burst, need, cost, at, level, used)
@@ -50,6 +53,8 @@ do
     local limit, part_limit = match(config, '(%d+) %d+ %d (%d+)')
     return format('%d 0 %d %d 0 %d', at, limit, at, part_limit)
   end
+
+  function rates.known(text) return text and #text < 120 and match(text, '^%-?%d+ %-?%d+ %d+ %-?%d+ %-?%d+ %d+$') end
 
   -- draw takes cost where need is there. Else it says in how many ms it will be.
   function rates.draw(now, config, text, background, need, cost)

@@ -21,7 +21,7 @@ end
 local QUARANTINE_MS = 15000 -- as in admit.lua
 redis.call('SET', epoch, string.format('%d', now + QUARANTINE_MS), 'NX')
 
-local lease_end, renewed, anew = string.format('%d', now + ARGV[2]), 0, 0
+local lease_end, renewed, anew = string.format('%d.5', now + ARGV[2]), 0, 0 -- .5: prolonged, see admit.lua
 for lane, id in string.gmatch(ARGV[4], '(%S+) (%S+)') do
   anew = anew + redis.call('ZADD', lanes[lane], lease_end, id)
   if ARGV[3] == '1' then redis.call('ZADD', shared_slots, lease_end, id) end

@@ -13,7 +13,7 @@
 -- ARGV[3] lane      string: rt, bg, bulk
 -- ARGV[4] ending    string: ok, throttled, failed, abandoned; undone: no attempt was made
 -- ARGV[5] stamp     integer, the admission's
--- ARGV[6] at_ms     integer, the admission's time; 0: its answer was lost
+-- ARGV[6] at_ms     integer, the admission's time; 0: its answer was lost, and the lease tells, unless it was prolonged
 -- ARGV[7] reserved  integer, tokens
 -- ARGV[8] used      integer, tokens that it cost; = reserved where nobody knows
 -- ARGV[9] retry_ms  integer, what a throttled call was told to wait; 0 nothing
@@ -49,7 +49,7 @@ local undone, background = ending == 'undone', lane ~= 'rt'
 if undone then
   if not background then redis.call('ZREM', waiting, id) end
   local lease_end = redis.call('ZSCORE', lanes[lane], id)
-  if at == 0 and lease_end then at = lease_end - ARGV[17] end
+  if at == 0 and lease_end and tonumber(lease_end) == floor(lease_end) then at = lease_end - ARGV[17] end
   ending = 'abandoned'
 end
 local returned = redis.call('ZREM', lanes[lane], id)
@@ -85,7 +85,7 @@ if returned == 0 then return { 0, open_ms } end
 local calls, tokens = undone and 1 or 0, reserved - used
 if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '' or ARGV[14] ~= '' or ARGV[15] ~= '') then
   local rates = rates_of()
-  local function give(config, text, n) return text and rates.give(time(), config, text, at, background, n) end
+  local function give(config, text, n) return rates.known(text) and rates.give(time(), config, text, at, background, n) end
   if calls ~= 0 and ARGV[12] ~= '' then put('rpm', give(ARGV[12], fields[3], calls)) end
   if tokens ~= 0 and ARGV[13] ~= '' then put('tpm', give(ARGV[13], fields[4], tokens)) end
   if calls ~= 0 and ARGV[14] ~= '' then
@@ -98,22 +98,29 @@ if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '' or ARGV[14]
   end
 end
 if ending == 'ok' then -- the law hears of it at the next admission, so that a call that ended well costs little here
-  local count, owed = match(fields[2] or '0 0', '(%d+) (%S+)')
-  put('ok', format('%d %d 1', count + 1, owed - tokens))
+  local count, owed = match(fields[2] or '', '^(%d+) (%-?%d+) [01]$')
+  put('ok', format('%d %d 1', (count or 0) + 1, (owed or 0) - tokens))
 else
   local law = law_of()
   local flow = redis.call('HMGET', state, unpack(law.FIELDS))
-  if flow[1] then -- else the state was lost, and with it what the call could teach
-    local s = law.load(time(), ARGV[11], flow)
-    if undone then
-      law.undone(s, now, max(at, tonumber(ARGV[5])), reserved)
-    else
-      local in_use = redis.call('ZCARD', lanes.rt) + redis.call('ZCARD', lanes.bg) + redis.call('ZCARD', lanes.bulk)
-      law.ended(s, now, tonumber(ARGV[5]), reserved, ending, used, tonumber(ARGV[9]), in_use)
+  if flow[1] and match(flow[1], '^%d %d+ %d+ %d+ ') then -- else the state was lost, and with it what the call could teach
+    local in_use = redis.call('ZCARD', lanes.rt) + redis.call('ZCARD', lanes.bg) + redis.call('ZCARD', lanes.bulk)
+    local fine, learned = pcall(function()
+      local s = law.load(time(), ARGV[11], flow)
+      if undone then
+        law.undone(s, now, max(at, tonumber(ARGV[5])), reserved)
+      else
+        law.ended(s, now, tonumber(ARGV[5]), reserved, ending, used, tonumber(ARGV[9]), in_use)
+      end
+      return law.dump(s)
+    end)
+    if not fine then
+      redis.call('HDEL', state, 'flow') -- nothing that the law can work with: the next admission begins anew
+      learned = {}
     end
-    for _, word in ipairs(law.dump(s)) do changed[#changed + 1] = word end
+    for _, word in ipairs(learned) do changed[#changed + 1] = word end
   end
-  redis.call('HINCRBY', state, ending, 1)
+  if type(redis.pcall('HINCRBY', state, ending, 1)) == 'table' then redis.call('HSET', state, ending, 1) end -- none of ours
 end
 if #changed > 0 then redis.call('HSET', state, unpack(changed)) end
 return { 1, open_ms }
