@@ -12,9 +12,10 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
 )
 
-// Under any order of admissions, renewals, settles, undoings and lapses, each of them once or
-// twice as after a lost answer: no cap is ever exceeded, an rt call is never refused what is
-// free, what is spent and what is left are what was granted, and repeats change nothing.
+// Under any order of admissions, renewals, settles, undoings and lapses, answers lost among them, each of them once or
+// twice or too late: no cap is ever exceeded, an rt call is never refused what is free, what is spent and what is left
+// are what was granted, no minute gets back what it never gave, and what comes too late or again changes nothing.
+// Time is the scripts' own argument, so that a real server, whose clock no synctest bubble holds, follows it too.
 func TestGate_FollowsItsRule(t *testing.T) {
 	t.Parallel()
 	servers.Each(t, func(t *testing.T, c redis.UniversalClient) {
@@ -34,7 +35,9 @@ type model struct {
 	now     int64
 	targets []llmq.Target
 	held    map[string]*lease // what the store holds, lapsed ones among it until an admission of their target
-	spent   []spent           // by target
+	late    map[string]Slot   // what lapsed or was returned
+	spent   []spent           // by target, as the store can know it
+	truth   []spent           // the same if it knew of every lease when it was admitted
 	shared  spent
 	ids     int
 }
@@ -46,6 +49,7 @@ type lease struct {
 	at     int64
 	tokens int
 	slot   Slot
+	lost   bool // nobody heard that it was granted: it can be asked for again, and undone
 	again  bool // prolonged: the lease does not tell when it was admitted
 }
 
@@ -56,7 +60,7 @@ type spent struct {
 }
 
 func newModel(t *testing.T, rt *rapid.T, c redis.UniversalClient) *model {
-	m := &model{T: rt, door: open(t, c), now: luatest.Epoch, held: map[string]*lease{}, spent: make([]spent, 2)}
+	m := &model{T: rt, door: open(t, c), now: luatest.Epoch, held: map[string]*lease{}, late: map[string]Slot{}, spent: make([]spent, 2), truth: make([]spent, 2)}
 	law := DefaultLaw()
 	m.door.Gate = m.door.Tuned(law, modelLease)
 	for i := range 2 {
@@ -81,6 +85,7 @@ func (m *model) check() {
 		"renew":  m.renew,
 		"settle": m.settle,
 		"undo":   m.undo,
+		"late":   m.tooLate,
 		"":       func(*rapid.T) { m.agree() },
 	})
 }
@@ -106,11 +111,7 @@ func (m *model) admit(rt *rapid.T) {
 	of, lane := rapid.IntRange(0, 1).Draw(rt, "target"), rapid.SampledFrom(llmq.Lanes()).Draw(rt, "lane")
 	m.ids++
 	id, t, tokens := fmt.Sprint("c", m.ids), m.targets[of], rapid.SampledFrom([]int{0, 10, 40}).Draw(rt, "tokens")
-	for held, l := range m.held { // an admission clears what has lapsed
-		if l.of == of && l.end <= m.now {
-			delete(m.held, held)
-		}
-	}
+	m.clear(of)
 	ask := Ask{Target: t, Lane: lane, CallID: id, Tokens: tokens}
 	if m.door.Check(ask) != nil {
 		return
@@ -130,7 +131,8 @@ func (m *model) admit(rt *rapid.T) {
 	if !got.Granted {
 		return
 	}
-	m.held[id] = &lease{of: of, lane: lane, end: m.now + modelLease.Milliseconds(), at: m.now, tokens: tokens, slot: got.Slot}
+	m.held[id] = &lease{of: of, lane: lane, end: m.now + modelLease.Milliseconds(), at: m.now, tokens: tokens, slot: got.Slot, lost: rapid.Bool().Draw(rt, "lost")}
+	m.truth[of].draw(m.now, t.Limits.Rates, lane, 1, tokens)
 	m.spent[of].draw(m.now, t.Limits.Rates, lane, 1, tokens)
 	m.shared.draw(m.now, t.Shared.Rates, lane, 1, tokens)
 }
@@ -151,11 +153,7 @@ func (m *model) again(rt *rapid.T) {
 		if !got.Granted {
 			rt.Fatalf("%s holds a slot, and again it got %+v", id, got)
 		}
-		for held, other := range m.held {
-			if other.of == l.of && other.end <= m.now {
-				delete(m.held, held)
-			}
-		}
+		m.clear(l.of)
 		at := l.at
 		if l.again {
 			at = 0
@@ -164,13 +162,39 @@ func (m *model) again(rt *rapid.T) {
 			rt.Fatalf("%s was admitted at %d, and its repeat tells %+v", id, l.at, got.Slot)
 		}
 		l.end, l.again = m.now+modelLease.Milliseconds(), true
+		if l.lost {
+			l.slot, l.lost = got.Slot, rapid.Bool().Draw(rt, "lost again")
+		}
+	}
+}
+
+// clear is what an admission does to what has lapsed.
+func (m *model) clear(of int) {
+	for id, l := range m.held {
+		if l.of == of && l.end <= m.now {
+			m.late[id] = l.slot
+			delete(m.held, id)
+		}
+	}
+}
+
+// tooLate ends what is not held any more: it finds nothing, and changes nothing.
+func (m *model) tooLate(rt *rapid.T) {
+	id, _ := m.some(rt)
+	if s, ok := m.late[id]; ok {
+		if got := m.at().settle(s, Outcome{Ending: OK}); got.Returned {
+			rt.Fatalf("%s was returned long since, and again it got %+v", id, got)
+		}
+		if got := m.at().abandon(s.ask); got.Returned {
+			rt.Fatalf("%s was returned long since, and again it got %+v", id, got)
+		}
 	}
 }
 
 func (m *model) renew(rt *rapid.T) {
 	var slots []Slot
 	for range 3 {
-		if _, l := m.some(rt); l != nil && l.end > m.now {
+		if _, l := m.some(rt); l != nil && !l.lost && l.end > m.now {
 			slots = append(slots, l.slot)
 			l.end, l.again = m.now+modelLease.Milliseconds(), true
 		}
@@ -182,7 +206,7 @@ func (m *model) renew(rt *rapid.T) {
 
 func (m *model) settle(rt *rapid.T) {
 	id, l := m.some(rt)
-	if l == nil {
+	if l == nil || l.lost {
 		return
 	}
 	o := Outcome{
@@ -208,13 +232,18 @@ func (m *model) end(rt *rapid.T, id string, l *lease, calls, tokens int, end fun
 			rt.Fatalf("end %d of %s: %+v", i+1, id, got)
 		}
 	}
+	m.late[id] = l.slot
 	delete(m.held, id)
-	at := l.at
+	at := l.slot.at
+	if calls == 1 && !l.again {
+		at = l.at
+	}
 	if calls > 0 && l.again {
 		at = 0 // an undoing knows the time of its admission by the lease alone: nothing is given to a minute that may not have given it
 	}
 	t := m.targets[l.of]
 	m.spent[l.of].give(m.now, at, t.Limits.Rates, l.lane, calls, tokens)
+	m.truth[l.of].give(m.now, l.at, t.Limits.Rates, l.lane, calls, tokens)
 	m.shared.give(m.now, at, t.Shared.Rates, l.lane, calls, tokens)
 }
 
@@ -237,6 +266,9 @@ func (m *model) agree() {
 		if now := m.spent[i].in(m.now); r.RPM > 0 || r.TPM > 0 {
 			if r.RPM > 0 && st.CallsUsed != now.calls || r.TPM > 0 && st.TokensUsed != now.tokens {
 				m.Fatalf("%s: %d calls and %d tokens are spent, the rule says %+v", t, st.CallsUsed, st.TokensUsed, now)
+			}
+			if truth := m.truth[i].in(m.now); r.RPM > 0 && st.CallsUsed < truth.calls || r.TPM > 0 && st.TokensUsed < truth.tokens {
+				m.Fatalf("%s: %d calls and %d tokens are spent, in truth %+v", t, st.CallsUsed, st.TokensUsed, truth)
 			}
 			if r.RPM > 0 && st.CallsLeft != max(0, r.RPM-now.calls) || r.TPM > 0 && st.TokensLeft != max(0, r.TPM-now.tokens) {
 				m.Fatalf("%s: %d calls and %d tokens are left, the rule has spent %+v of %+v", t, st.CallsLeft, st.TokensLeft, now, r)
