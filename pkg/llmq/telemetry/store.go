@@ -21,6 +21,7 @@ type Store struct {
 	failures int        // in a row
 	since    time.Time  // when the first of them began
 	answered time.Time  // when the store last answered
+	back     time.Time  // when it last answered after a failure; zero where none was
 	causes   map[string]int
 }
 
@@ -63,6 +64,9 @@ func (s *Store) Answered() {
 	s.mu.Lock()
 	failures, since, causes := s.failures, s.since, s.causes
 	s.failures, s.causes, s.answered = 0, nil, now
+	if failures > 0 {
+		s.back = now
+	}
 	s.mu.Unlock()
 	if failures < lostAfter {
 		return
@@ -82,4 +86,16 @@ func (s *Store) DownFor() time.Duration {
 		return 0
 	}
 	return max(0, time.Now().Round(0).Sub(s.since))
+}
+
+// BackWithin reports whether the store began to answer again less than d ago, after calls that it did not
+// answer. What it was asked for meanwhile may have taken effect late, for callers who had given up. It is
+// false while the store is lost, and for a nil Store.
+func (s *Store) BackWithin(d time.Duration) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures == 0 && !s.back.IsZero() && time.Now().Round(0).Sub(s.back) < d
 }

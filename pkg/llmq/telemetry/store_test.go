@@ -129,3 +129,30 @@ func TestStore_GaugeFollows(t *testing.T) {
 		t.Errorf("well: %s, want nothing", got)
 	}
 }
+
+// C9: an outage, however short, is known of for a while after it.
+func TestStore_BackWithinEndsByTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := telemetry.NewStore("w", nil, slog.New(slog.DiscardHandler))
+		said := func() bool { return s.BackWithin(time.Minute) }
+		s.Answered()
+		if said() || (*telemetry.Store)(nil).BackWithin(time.Minute) {
+			t.Error("back, though it was never away")
+		}
+		s.Failed(time.Now(), "timeout")
+		if said() {
+			t.Error("back, while it is away")
+		}
+		s.Answered()
+		time.Sleep(59 * time.Second)
+		s.Answered()
+		if !said() {
+			t.Error("not back within the minute")
+		}
+		time.Sleep(time.Second)
+		if said() {
+			t.Error("still back within the minute, after it")
+		}
+	})
+}

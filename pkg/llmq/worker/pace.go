@@ -30,13 +30,23 @@ const (
 	overdueMost = 5 * time.Minute
 	// storeUnavailable is the engine's reason of such a release.
 	storeUnavailable = "store_unavailable"
+
+	// After an outage a claim may be nobody's: its take was delivered late, and whoever gave up on it gives it back when
+	// he hears the store. So for as long as it could hold by itself, a busy message is looked at soon.
+	afterOutage = 45 * time.Second
+	busyLeast   = time.Second
+	busyMost    = 4 * time.Second
+	busy        = "running_elsewhere" // the engine's reason
 )
 
 // outagePace is for how long a message is handed back that the engine releases. For want of the state
 // store that is up to half as long as the outage so far, since each look costs a receive; the
 // engine knows only of its own call (FEATURES C9).
 func (w *Worker) outagePace(deadline time.Time, v engine.Verdict) time.Duration {
-	if v.Reason != storeUnavailable {
+	switch {
+	case v.Reason == busy && w.Store.BackWithin(afterOutage):
+		return min(v.After, busyLeast+rand.N(busyMost-busyLeast)) //nolint:gosec // as below
+	case v.Reason != storeUnavailable:
 		return v.After
 	}
 	most := outageMost

@@ -105,6 +105,45 @@ func TestHandle_ReleaseWithoutStoreIsNoShorterThanTheClaims(t *testing.T) {
 	}
 }
 
+// C9: after an outage a claim may be nobody's, so that a message of it comes back soon, until it could have lapsed.
+func TestHandle_BusyMessageComesBackSoonAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		verdict := engine.Verdict{Action: engine.Release, After: 40 * time.Second, Reason: "running_elsewhere"}
+		w := &world{start: time.Now()}
+		w.run = func(context.Context, engine.Call) engine.Verdict { return verdict }
+		var away time.Duration
+		w.extend = func(_ context.Context, _ queue.Name, leases []queue.Lease) error {
+			if leases[0].For != worker.Lease {
+				away = leases[0].For
+			}
+			return nil
+		}
+		log := slog.New(slog.DiscardHandler)
+		store := telemetry.NewStore("w", nil, log)
+		made, err := worker.New(config(), worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Log: log, Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handed := func() time.Duration {
+			made.Handle(t.Context(), []queue.Message{message("m", envelope("r"))})
+			return away
+		}
+		if got := handed(); got != verdict.After {
+			t.Errorf("without an outage: away for %v, want %v", got, verdict.After)
+		}
+		store.Failed(time.Now(), "timeout")
+		store.Answered()
+		if got := handed(); got < time.Second || got > 4*time.Second {
+			t.Errorf("after an outage: away for %v, want 1 s to 4 s", got)
+		}
+		time.Sleep(45 * time.Second)
+		if got := handed(); got != verdict.After {
+			t.Errorf("long after it: away for %v, want %v", got, verdict.After)
+		}
+	})
+}
+
 // E7: what the worker counts.
 func TestHandle_CountsWhatCameAndWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
