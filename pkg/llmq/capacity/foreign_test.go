@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
@@ -23,62 +21,61 @@ func TestGate_ForeignStateBeginsAnew(t *testing.T) {
 		"flow", "evidence", "slots", "starts", "tokens", "check", "wall", "starts_ring", "tokens_ring",
 		"ok", "rpm", "tpm", "breaker", "waits", "throttled", "failed", "abandoned", "lapsed",
 	}
-	servers.Each(t, func(t *testing.T, c redis.UniversalClient) {
-		d, at := open(t, c), target(20)
-		rates := llmq.Rates{RPM: 5000, TPM: 100_000, Fixed: true}
-		at.Limits.Rates, at.Shared = rates, llmq.SharedLimits{MaxConcurrency: 20, Rates: rates}
-		k, p := d.names(at)
-		n := 0
-		ask := func() Ask {
-			n++
-			return Ask{Target: at, Lane: llmq.LaneRT, CallID: fmt.Sprint("c", n), Tokens: 10}
+	c := servers.Dial(t, true)
+	d, at := open(t, c), target(20)
+	rates := llmq.Rates{RPM: 5000, TPM: 100_000, Fixed: true}
+	at.Limits.Rates, at.Shared = rates, llmq.SharedLimits{MaxConcurrency: 20, Rates: rates}
+	k, p := d.names(at)
+	n := 0
+	ask := func() Ask {
+		n++
+		return Ask{Target: at, Lane: llmq.LaneRT, CallID: fmt.Sprint("c", n), Tokens: 10}
+	}
+	plant := func(field, text string) {
+		if err := c.HSet(t.Context(), k.State, field, text).Err(); err != nil {
+			t.Fatalf("plant: %v", err)
 		}
-		plant := func(field, text string) {
-			if err := c.HSet(t.Context(), k.State, field, text).Err(); err != nil {
+		if field == "rpm" || field == "tpm" {
+			if err := c.HSet(t.Context(), p.State, field, text).Err(); err != nil {
 				t.Fatalf("plant: %v", err)
 			}
-			if field == "rpm" || field == "tpm" {
-				if err := c.HSet(t.Context(), p.State, field, text).Err(); err != nil {
-					t.Fatalf("plant: %v", err)
+		}
+	}
+	for _, field := range fields {
+		for _, text := range foreign {
+			// Each verb meets it as the first.
+			a, held := ask(), ask()
+			for range 2 {
+				d.admit(held)
+			}
+			plant(field, text)
+			d.peek(at)
+			if got := d.admit(a); !got.Granted {
+				t.Fatalf("%s = %.40q: admitted %+v", field, text, got)
+			} else {
+				plant(field, text)
+				d.renew(got.Slot)
+				if got := d.settle(got.Slot, Outcome{Ending: OK, Tokens: 5}); !got.Returned {
+					t.Fatalf("%s = %.40q: settled %+v", field, text, got)
 				}
 			}
-		}
-		for _, field := range fields {
-			for _, text := range foreign {
-				// Each verb meets it as the first.
-				a, held := ask(), ask()
-				for range 2 {
-					d.admit(held)
-				}
-				plant(field, text)
-				d.peek(at)
-				if got := d.admit(a); !got.Granted {
+			plant(field, text)
+			if got := d.abandon(held); !got.Returned {
+				t.Fatalf("%s = %.40q: abandoned %+v", field, text, got)
+			}
+			for _, o := range []Outcome{{Ending: Throttled}, {Ending: Failed, Broken: true, Tokens: Unknown}, {Ending: Abandoned, Tokens: Unknown}} {
+				got := d.admit(ask())
+				if !got.Granted {
 					t.Fatalf("%s = %.40q: admitted %+v", field, text, got)
-				} else {
-					plant(field, text)
-					d.renew(got.Slot)
-					if got := d.settle(got.Slot, Outcome{Ending: OK, Tokens: 5}); !got.Returned {
-						t.Fatalf("%s = %.40q: settled %+v", field, text, got)
-					}
 				}
 				plant(field, text)
-				if got := d.abandon(held); !got.Returned {
-					t.Fatalf("%s = %.40q: abandoned %+v", field, text, got)
-				}
-				for _, o := range []Outcome{{Ending: Throttled}, {Ending: Failed, Broken: true, Tokens: Unknown}, {Ending: Abandoned, Tokens: Unknown}} {
-					got := d.admit(ask())
-					if !got.Granted {
-						t.Fatalf("%s = %.40q: admitted %+v", field, text, got)
-					}
-					plant(field, text)
-					if end := d.settle(got.Slot, o); !end.Returned {
-						t.Fatalf("%s = %.40q: settled %+v with %+v", field, text, end, o)
-					}
-				}
-				if err := c.Del(t.Context(), k.State, p.State).Err(); err != nil {
-					t.Fatalf("clear: %v", err)
+				if end := d.settle(got.Slot, o); !end.Returned {
+					t.Fatalf("%s = %.40q: settled %+v with %+v", field, text, end, o)
 				}
 			}
+			if err := c.Del(t.Context(), k.State, p.State).Err(); err != nil {
+				t.Fatalf("clear: %v", err)
+			}
 		}
-	})
+	}
 }

@@ -40,6 +40,7 @@ type model struct {
 	truth   []spent           // the same if it knew of every lease when it was admitted
 	shared  spent
 	ids     int
+	looks   int
 }
 
 type lease struct {
@@ -247,9 +248,13 @@ func (m *model) end(rt *rapid.T, id string, l *lease, calls, tokens int, end fun
 	m.shared.give(m.now, at, t.Shared.Rates, l.lane, calls, tokens)
 }
 
-// agree holds the store against the rule.
+// agree holds the store against the rule: one target after each step, by turns, for a look costs as much as a step.
 func (m *model) agree() {
+	m.looks++
 	for i, t := range m.targets {
+		if i != m.looks%len(m.targets) {
+			continue
+		}
 		st := m.at().peek(t)
 		if st.InUse != m.live(i, "") || st.InUse > t.MaxConcurrency {
 			m.Fatalf("%s: %d in use, the rule says %d of %d", t, st.InUse, m.live(i, ""), t.MaxConcurrency)
