@@ -12,6 +12,7 @@ import (
 // begin takes the claim and, where wanted, asks for a slot of the first step, in one round
 // trip. It reports true when the run is over, with what to do.
 func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
+	began := time.Now()
 	var b luascript.Batch
 	takes := r.Claims.Take(&b, r.Request, r.hash, r.owner)
 	var admits luascript.Pending[admission]
@@ -24,9 +25,12 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 		v := r.storeDown("begin", err)
 		if take, takeErr := takes(); takeErr == nil { // only the slot's node failed
 			v = r.giveBack(ctx, take, v)
+		} else {
+			r.oweBegin()
 		}
 		return v, true
 	}
+	paid := r.payDebts(ctx, began)
 	take, err := takes()
 	if err != nil {
 		return r.storeDown("take", err), true
@@ -48,6 +52,10 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 		return Verdict{Action: Stored, Reason: "already_stored"}, true
 	case claims.Busy:
 		r.abandonSlot(ctx)
+		if paid { // it may have been a claim of nobody's
+			r.answer = nil
+			return r.begin(ctx, wantSlot)
+		}
 		return Verdict{Action: Release, After: take.Wait, Reason: reasonBusy}, true
 	case claims.Expired:
 		r.abandonSlot(ctx)
@@ -91,8 +99,9 @@ func (r *run) changeSlot(ctx context.Context) {
 	r.answer = nil
 	done := r.admitNow(&b)
 	if err := b.Run(ctx, r.Valkey); err != nil {
-		r.log.Warn("state store failed", "doing", "change of slot", "error", err)
-		return // the one lapses, the other is asked for again
+		r.storeFailed("change of slot", err)
+		r.oweSlot(h, cutOff())
+		return // the other is asked for again
 	}
 	given()
 	left()
@@ -108,11 +117,15 @@ func (r *run) mismatch() Verdict {
 	return refuse(llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.Request.ID))
 }
 
-// storeDown hands the message back when the state store did not answer: what it may
-// have granted lapses by itself.
+// storeDown hands the message back when the state store did not answer. What it may have granted is owed, or
+// lapses by itself.
 func (r *run) storeDown(doing string, err error) Verdict {
-	r.log.Warn("state store failed", "doing", doing, "error", err)
-	return Verdict{Action: Release, After: jitter(2*time.Second, 8*time.Second), Reason: reasonStoreDown}
+	r.storeFailed(doing, err)
+	return backWithoutStore()
+}
+
+func backWithoutStore() Verdict {
+	return Verdict{Action: Release, After: jitter(2*time.Second, 8*time.Second), Reason: ReasonStoreUnavailable}
 }
 
 // giveBack adds the claim's return to a release.
@@ -130,19 +143,23 @@ func (r *run) giveBack(ctx context.Context, take claims.Take, v Verdict) Verdict
 // is changed first: the other way round a duplicate could come back too early and
 // find the claim free.
 func (r *run) deferClaim(after time.Duration) func(context.Context) {
+	free := time.Now().Add(after)
 	return func(ctx context.Context) {
 		var b luascript.Batch
 		deferred := r.Claims.Defer(&b, r.claim, after, r.come())
 		if err := b.Run(ctx, r.Valkey); err != nil {
-			r.log.Warn("state store failed", "doing", "defer", "error", err)
+			r.storeFailed("defer", err)
+			r.oweDefer(free)
 			return
 		}
 		hold, err := deferred()
 		switch {
 		case hold == claims.Cancelled: // meanwhile: its waiters need not wait for the message
 			r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
-		case err != nil || hold != claims.Kept:
-			r.log.Warn("claim not deferred", "hold", hold, "error", err)
+		case err != nil:
+			r.storeFailed("defer", err)
+		case hold != claims.Kept:
+			r.log.Warn("claim not deferred", "hold", hold)
 		}
 	}
 }

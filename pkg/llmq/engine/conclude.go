@@ -66,7 +66,7 @@ func (r *run) expire(ctx context.Context) Verdict {
 	stored, err := llmq.EncodeResult(llmq.Result{RID: r.Request.RID(), Tenant: r.Request.Tenant, BodyHash: r.hash, Err: why}, nil)
 	if err != nil {
 		r.log.Error("result not stored", "error", err)
-		return Verdict{Action: Leave, Reason: reasonStoreDown}
+		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
 	for {
 		got, err := r.tryExpire(ctx, stored)
@@ -84,8 +84,10 @@ func (r *run) expire(ctx context.Context) Verdict {
 func (r *run) tryExpire(ctx context.Context, stored []byte) (claims.Expiry, error) {
 	var b luascript.Batch
 	expires := r.Claims.Expire(&b, r.Request, r.hash, r.owner, stored)
-	given, left := r.give(&b, r.dropSlot(), cutOff()), r.leave(&b)
+	h := r.dropSlot()
+	given, left := r.give(&b, h, cutOff()), r.leave(&b)
 	if err := b.Run(ctx, r.Valkey); err != nil {
+		r.oweSlots(h, cutOff())
 		return claims.Expiry{}, err
 	}
 	given()

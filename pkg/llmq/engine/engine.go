@@ -43,11 +43,13 @@ type Deps struct {
 	Log       *slog.Logger
 }
 
-// Engine runs requests. It is safe for concurrent use and keeps no state of them.
+// Engine runs requests. It is safe for concurrent use and keeps no state of them but what the state store
+// could not be told.
 type Engine struct {
 	cfg Config
 	Deps
-	gate gate
+	gate  gate
+	debts *debts
 }
 
 // New checks its input and lists every fault at once.
@@ -77,7 +79,7 @@ func New(cfg Config, d Deps) (*Engine, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return &Engine{cfg: cfg, Deps: d, gate: slots{d.Capacity}}, nil
+	return &Engine{cfg: cfg, Deps: d, gate: slots{d.Capacity}, debts: newDebts()}, nil
 }
 
 // Call is one request to run.
@@ -111,12 +113,15 @@ type Verdict struct {
 	Defer  func(context.Context)
 }
 
-// reasons of a release
+// ReasonStoreUnavailable is the reason of a verdict that the state store's silence made. For how long that
+// lasts the engine does not know; whoever does sets the release's time.
+const ReasonStoreUnavailable = "store_unavailable"
+
+// The other reasons.
 const (
 	reasonBusy        = "running_elsewhere"
 	reasonDeferred    = "deferred"
 	reasonNoCapacity  = "no_capacity"
-	reasonStoreDown   = "store_unavailable"
 	reasonUnknown     = "model_not_configured"
 	reasonOutOfTime   = "out_of_time"
 	reasonInterrupted = "interrupted"
@@ -125,6 +130,7 @@ const (
 	reasonEarly       = "deadline_ahead"
 	reasonExpired     = "expired"
 	reasonCancelled   = "cancelled"
+	reasonRecovered   = "reply_recovered"
 )
 
 // Run takes one request as far as it can go now. It returns only after everything it

@@ -320,23 +320,6 @@ func isFinish(cmds []redis.Cmder) bool {
 	return false
 }
 
-func TestRun_StoreDownAtFinishLeavesTheMessage(t *testing.T) {
-	t.Parallel()
-	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
-			if isFinish(cmds) {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
-		req := request()
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Leave, "store_unavailable")
-		if r.stored(req) != nil {
-			t.Error("a result is stored")
-		}
-	})
-}
-
 // DS25: the reply is paid for once, and its caller gets it.
 func TestRun_BodiesDownAtFinishStoresTheReplyInside(t *testing.T) {
 	t.Parallel()

@@ -38,31 +38,51 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 	if err != nil {
 		r.log.Error("result not stored", "error", err)
 		r.settleSlot(ctx, spent)
-		return Verdict{Action: Leave, Reason: reasonStoreDown}
+		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
-	isCancel := res.Err != nil && res.Err.Code == llmq.CodeCancelled
+	v, err := r.storeResult(ctx, stored, res.Err, spent)
+	if err == nil {
+		return v
+	}
+	r.unstored(stored, res, spent, err)
+	if res.Reply == nil {
+		return v
+	}
+	return r.spill(ctx, stored, spent)
+}
+
+// storeResult stores what is encoded, in as many tries as there is time for. failure is what it tells of, or nil for a reply. The
+// error is the last one of a store that can't be reached.
+func (r *run) storeResult(ctx context.Context, stored []byte, failure *llmq.Error, spent capacity.Outcome) (Verdict, error) {
+	isCancel := failure != nil && failure.Code == llmq.CodeCancelled
 	for try := 1; ; try++ {
 		hold, err := r.store(ctx, stored, isCancel, spent)
 		switch {
 		case err == nil && hold == claims.Kept:
 			if isCancel {
-				return Verdict{Action: Stored, Reason: reasonCancelled}
+				return Verdict{Action: Stored, Reason: reasonCancelled}, nil
 			}
-			return Verdict{Action: Stored, Reason: string(spent.Ending)}
+			return Verdict{Action: Stored, Reason: string(spent.Ending)}, nil
 		case err == nil && hold == claims.Cancelled && !isCancel:
 			r.logSpent(reasonCancelled, spent)
-			return r.finish(ctx, llmq.Result{Err: cancelled()}, spent) // the slot has gone back
+			return r.finish(ctx, llmq.Result{Err: cancelled()}, spent), nil // the slot has gone back
 		case err == nil:
 			r.log.Warn("result dropped: another owner has the claim")
 			if !isCancel {
 				r.logSpent(reasonLost, spent)
 			}
-			return Verdict{Action: Leave, Reason: reasonLost}
+			return Verdict{Action: Leave, Reason: reasonLost}, nil
 		case try == finishTries || !sleepUntil(ctx, time.Now().Add(finishPause)):
-			r.log.Error("result not stored", "tries", try, "error", err)
-			return Verdict{Action: Leave, Reason: reasonStoreDown}
+			return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}, err
 		}
 	}
+}
+
+// unstored notes what the store was not told: this process says it once it hears the store again.
+func (r *run) unstored(stored []byte, res llmq.Result, spent capacity.Outcome, err error) {
+	r.storeFailed("finish", err)
+	r.oweResult(stored, res.Err != nil && res.Err.Code == llmq.CodeCancelled)
+	r.oweSlots(r.dropSlot(), spent)
 }
 
 // store is one try. A slot whose return was not seen is kept for the next, since a repeat changes nothing.

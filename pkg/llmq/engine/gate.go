@@ -44,6 +44,7 @@ type admission struct {
 	short   shortage      // what was missing when not
 	retry   time.Duration // when to ask again when not
 	sooner  bool          // it may be there sooner: calls in flight give back what they don't use of their tokens
+	unheard bool          // the store did not answer, so nothing is known
 	never   *llmq.Error   // why it can never be granted; nothing was asked then
 }
 

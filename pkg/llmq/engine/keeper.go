@@ -88,7 +88,7 @@ func (k *keeper) loop(ctx context.Context, r *run) {
 			k.cancel(errUnrenewed)
 			return
 		default:
-			r.log.Warn("renewal failed", "error", err)
+			r.storeFailed("renewal", err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (r *run) renew(ctx context.Context) (claims.Hold, error) {
 	left()
 	if slotted != nil {
 		if _, err := slotted(); err != nil {
-			r.log.Warn("slot not renewed", "error", err)
+			r.storeFailed("renewal of slot", err)
 		}
 	}
 	return kept()

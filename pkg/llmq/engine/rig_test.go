@@ -62,8 +62,9 @@ func fails(e provider.Error) func(context.Context, provider.Request) (*provider.
 type fakeBodies struct {
 	err error
 
-	mu     sync.Mutex // guards stored
+	mu     sync.Mutex // guards all below
 	stored map[string][]byte
+	looks  int // fetches and deletes
 }
 
 func (b *fakeBodies) Put(_ context.Context, key string, body []byte) (llmq.Ref, error) {
@@ -83,6 +84,22 @@ func (b *fakeBodies) Get(_ context.Context, ref llmq.Ref) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stored[ref.Key], b.err
+}
+
+func (b *fakeBodies) Fetch(_ context.Context, key string) ([]byte, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looks++
+	body, there := b.stored[key]
+	return body, there, b.err
+}
+
+func (b *fakeBodies) Delete(_ context.Context, key string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.looks++
+	delete(b.stored, key)
+	return b.err
 }
 
 // rig is an engine on a store, with all that a test looks at.

@@ -86,6 +86,9 @@ func (r *run) run(ctx context.Context) Verdict {
 	if r.claim.Cancelled {
 		return r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
 	}
+	if out, over := r.recoverReply(ctx); over {
+		return out
+	}
 	if r.claim.Takeovers >= mostTakeovers {
 		return r.crashed(ctx)
 	}

@@ -112,7 +112,7 @@ func (r *run) give(b *luascript.Batch, h *held, o capacity.Outcome) func() time.
 	}
 	lapses := func(err error) {
 		if err != nil {
-			r.log.Warn("slot left to lapse", "error", err)
+			r.storeFailed("return of slot", err)
 		}
 	}
 	if !h.begun {
@@ -147,7 +147,7 @@ func (r *run) leave(b *luascript.Batch) func() {
 // abandonSlot returns a slot under which nothing was attempted, and ends all waiting.
 func (r *run) abandonSlot(ctx context.Context) { r.settleSlot(ctx, cutOff()) }
 
-// settleSlot returns a slot by itself, and ends all waiting. One that can't be returned lapses.
+// settleSlot returns a slot by itself, and ends all waiting. What can't be returned is owed.
 func (r *run) settleSlot(ctx context.Context, o capacity.Outcome) {
 	h := r.dropSlot()
 	if h == nil && len(r.waiting()) == 0 {
@@ -156,7 +156,8 @@ func (r *run) settleSlot(ctx context.Context, o capacity.Outcome) {
 	var b luascript.Batch
 	given, left := r.give(&b, h, o), r.leave(&b)
 	if err := b.Run(ctx, r.Valkey); err != nil {
-		r.log.Warn("slot left to lapse", "error", err)
+		r.storeFailed("return of slot", err)
+		r.oweSlots(h, o)
 		return
 	}
 	given()
@@ -165,18 +166,20 @@ func (r *run) settleSlot(ctx context.Context, o capacity.Outcome) {
 
 // turn ends an attempt that another follows, in one round trip: the slot goes back with its outcome, and
 // the claim notes how far the request has come. With also, more is asked in it. What fails is made up for: a slot
-// lapses, a renewal is repeated by the keeper, an admission by whoever waits for it. The answer is for
+// is owed, a renewal is repeated by the keeper, an admission by whoever waits for it. The answer is for
 // how long the breaker of the slot's target is open.
 func (r *run) turn(ctx context.Context, o capacity.Outcome, also func(b *luascript.Batch) func()) time.Duration {
 	var b luascript.Batch
-	given := r.give(&b, r.dropSlot(), o)
+	h := r.dropSlot()
+	given := r.give(&b, h, o)
 	kept := r.Claims.Renew(&b, r.claim, r.come())
 	var done func()
 	if also != nil {
 		done = also(&b)
 	}
 	if err := b.Run(ctx, r.Valkey); err != nil {
-		r.log.Warn("state store failed", "doing", "turn", "error", err)
+		r.storeFailed("turn", err)
+		r.oweSlot(h, o)
 		return 0
 	}
 	if hold, err := kept(); err == nil && hold != claims.Kept {

@@ -28,6 +28,7 @@ type wait struct {
 	stepEnd time.Time     // when an rt request looks elsewhere
 	pause   time.Duration // before the next try
 	hops    int           // steps passed by since the last pause
+	dark    bool          // the state store did not answer at least once
 	least   time.Duration // the soonest that any step may be asked again with success; 0 is unknown
 }
 
@@ -57,6 +58,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			a, w.stepEnd = nil, earlier(time.Now().Add(stepWait), w.until)
 			continue
 		}
+		w.dark = w.dark || a.unheard
 		w.hear(a, r.Request.Lane)
 		over, hopped := r.hop(&w, a)
 		if over {
@@ -108,6 +110,9 @@ func (w *wait) next(a *admission) time.Duration {
 // hop goes on to another step where the current one has nothing for the request. over says that
 // there is none, and that waiting is of no use.
 func (r *run) hop(w *wait, a *admission) (over, hopped bool) {
+	if a.unheard {
+		return false, false // nothing is known of any step
+	}
 	now, step, rt := time.Now(), r.step(), r.Request.Lane == llmq.LaneRT
 	late := rt && !now.Add(a.soonest()).Before(w.stepEnd)
 	if !step.RequireHeadroom && a.short != targetClosed && !late {
@@ -146,8 +151,8 @@ func (r *run) try(ctx context.Context) *admission {
 			return r.admit(asked, a)
 		}
 	}
-	r.log.Warn("state store failed", "doing", "admit", "error", err)
-	return &admission{}
+	r.storeFailed("admit", err)
+	return &admission{unheard: true}
 }
 
 // nowhere ends a request whose only step left has no headroom.
@@ -180,6 +185,8 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 		return &e
 	case !r.Limit.IsZero() && time.Until(r.Limit) <= time.Second:
 		return release(0, reasonOutOfTime) // cut by this process's end, not the wait's
+	case w.dark: // nobody knows whether a slot was free
+		return release(jitter(2*time.Second, 8*time.Second), ReasonStoreUnavailable)
 	case r.Request.Lane == llmq.LaneRT:
 		return &ending{result: llmq.Result{Err: r.short(w.least, a.short)}, slot: cutOff()}
 	default:

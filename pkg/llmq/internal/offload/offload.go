@@ -22,7 +22,7 @@ import (
 const MaxBytes = 20 << 20
 
 // keyForm is what a key must look like: a class, the tenant's hash, a name.
-var keyForm = regexp.MustCompile(`^(off|res)/[a-z2-7]{16}/[A-Za-z0-9_-]{1,200}$`)
+var keyForm = regexp.MustCompile(`^(off|res|spill)/[a-z2-7]{16}/[A-Za-z0-9_-]{1,200}$`)
 
 // Bucket reads and writes bodies. It is safe for concurrent use.
 type Bucket struct {
@@ -72,4 +72,39 @@ func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
 		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref")
 	}
 	return body, nil
+}
+
+// Fetch reads what lies under a key, whatever it is, and false where nothing does. The caller checks what it
+// got before it believes any of it. A store that fails is [llmq.CodeQueueUnavailable].
+func (b *Bucket) Fetch(ctx context.Context, key string) ([]byte, bool, error) {
+	if !keyForm.MatchString(key) {
+		return nil, false, fmt.Errorf("offload: key %q is illegal", llmq.Clip(key, 80))
+	}
+	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: &key})
+	if isMissing(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("get %s: %w", key, err))
+	}
+	defer out.Body.Close() // it was read, or the read's error is returned
+	body, err := io.ReadAll(io.LimitReader(out.Body, MaxBytes+1))
+	if err != nil {
+		return nil, false, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store broke off").Because(fmt.Errorf("get %s: %w", key, err))
+	}
+	if len(body) > MaxBytes {
+		return nil, false, fmt.Errorf("offload: what lies under %s is larger than %d bytes", key, MaxBytes)
+	}
+	return body, true, nil
+}
+
+// Delete removes what lies under a key; nothing there is no error.
+func (b *Bucket) Delete(ctx context.Context, key string) error {
+	if !keyForm.MatchString(key) {
+		return fmt.Errorf("offload: key %q is illegal", llmq.Clip(key, 80))
+	}
+	if _, err := b.api.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &key}); err != nil {
+		return llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("delete %s: %w", key, err))
+	}
+	return nil
 }

@@ -135,3 +135,30 @@ func TestBucket_RefusesToStoreUnderABadKeyOrTooMuch(t *testing.T) {
 		t.Errorf("%d requests were made", n.Load())
 	}
 }
+
+// DS37: what is kept without a reference can be looked for and removed; nothing there is no outage.
+func TestBucket_FetchesAndDeletesByKey(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	const spill = "spill/abcdefghijklmnop/request"
+	if _, there, err := b.Fetch(t.Context(), spill); there || err != nil {
+		t.Errorf("of nothing: %v, %v", there, err)
+	}
+	if _, err := b.Put(t.Context(), spill, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if got, there, err := b.Fetch(t.Context(), spill); string(got) != "{}" || !there || err != nil {
+		t.Errorf("got %q, %v, %v", got, there, err)
+	}
+	for range 2 {
+		if err := b.Delete(t.Context(), spill); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, there, err := b.Fetch(t.Context(), spill); there || err != nil {
+		t.Errorf("after the delete: %v, %v", there, err)
+	}
+	if _, _, err := b.Fetch(t.Context(), "../x"); err == nil {
+		t.Error("a bad key was fetched")
+	}
+}
