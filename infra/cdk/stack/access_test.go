@@ -68,6 +68,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 			"logs:PutLogEvents log /aws/lambda/llmq-dev-worker-"+lane,
 			"elasticache:Connect cache", "elasticache:Connect user llmq-dev-worker",
 			"s3:GetObject bucket/off/*", "s3:PutObject bucket/res/*",
+			"s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
 			"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
 			"bedrock:InvokeModel "+profile,
 			"bedrock:InvokeModel arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is "+profile,
@@ -135,8 +136,9 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 // Every wildcard has its reason here.
 func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 	reasons := map[string]string{
-		"/off/*": "bodies of requests: their names are made at run time",
-		"/res/*": "bodies of results: likewise",
+		"/off/*":   "bodies of requests: their names are made at run time",
+		"/res/*":   "bodies of results: likewise",
+		"/spill/*": "replies that were not stored: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
 		"*":                       "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
 		":event-source-mapping:*": "their ids are CloudFormation's; the workers they belong to are a condition",
@@ -210,6 +212,7 @@ func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 				"lifecycle": []any{
 					map[string]any{"Id": "requests", "Prefix": "off/", "ExpirationInDays": 30.0, "Status": "Enabled"},
 					map[string]any{"Id": "results", "Prefix": "res/", "ExpirationInDays": 1.0, "Status": "Enabled"},
+					map[string]any{"Id": "spilled-replies", "Prefix": "spill/", "ExpirationInDays": 1.0, "Status": "Enabled"},
 					map[string]any{"Id": "unfinished-uploads", "AbortIncompleteMultipartUpload": map[string]any{"DaysAfterInitiation": 1.0}, "Status": "Enabled"},
 				},
 			}

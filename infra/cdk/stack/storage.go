@@ -30,6 +30,8 @@ func newStorage(s awscdk.Stack, env Environment) storage {
 			// A request's body outlives the dead letter that points at it, which has 14 d.
 			{Id: jsii.String("requests"), Prefix: jsii.String("off/"), Expiration: days(30)},
 			{Id: jsii.String("results"), Prefix: jsii.String("res/"), Expiration: days(1)},
+			// Replies that the state store did not take (DS37): whoever finds one deletes it.
+			{Id: jsii.String("spilled-replies"), Prefix: jsii.String("spill/"), Expiration: days(1)},
 			{Id: jsii.String("unfinished-uploads"), AbortIncompleteMultipartUploadAfter: days(1)},
 		},
 	})
@@ -55,8 +57,9 @@ func deny(b awss3.Bucket, sid, action string, when map[string]any) {
 	}))
 }
 
-// requests and results are the ARNs of the two prefixes.
+// requests, results and spills are the ARNs of the three prefixes.
 func (s storage) requests() *string { return s.bucket.ArnForObjects(jsii.String("off/*")) }
 func (s storage) results() *string  { return s.bucket.ArnForObjects(jsii.String("res/*")) }
+func (s storage) spills() *string   { return s.bucket.ArnForObjects(jsii.String("spill/*")) }
 
 func days(n float64) awscdk.Duration { return awscdk.Duration_Days(jsii.Number(n)) }
