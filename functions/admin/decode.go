@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -20,12 +21,12 @@ func decode(body []byte, into any) error {
 		return llmq.Errorf(llmq.CodeTooLarge, "the body has %d bytes; a verb takes %d", len(body), maxBodyBytes)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
-		return llmq.Errorf(llmq.CodeInvalidJSON, "the body is missing; send the verb's arguments as a JSON object")
+		return llmq.Errorf(llmq.CodeInvalidJSON, "the body is missing; send the verb's arguments as a JSON object: %s", fields(into))
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return explain(err)
+		return explain(err, into)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return llmq.Errorf(llmq.CodeInvalidJSON, "the body holds more than one JSON value")
@@ -33,7 +34,16 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-func explain(err error) error {
+// fields lists what a verb takes, in the order of its struct.
+func fields(into any) string {
+	var names []string
+	for f := range reflect.TypeOf(into).Elem().Fields() {
+		names = append(names, f.Tag.Get("json"))
+	}
+	return strings.Join(names, ", ")
+}
+
+func explain(err error, into any) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrong.Field == "" {
 			return llmq.Errorf(llmq.CodeInvalidRequest, "the body must be a JSON object")
@@ -41,7 +51,7 @@ func explain(err error) error {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "%s can't be a JSON %s", wrong.Field, wrong.Value).At(wrong.Field)
 	}
 	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return llmq.Errorf(llmq.CodeInvalidRequest, "the verb has no field %s", llmq.Clip(name, 60))
+		return llmq.Errorf(llmq.CodeInvalidRequest, "the verb has no field %s; it takes %s", llmq.Clip(name, 60), fields(into))
 	}
 	return llmq.Errorf(llmq.CodeInvalidJSON, "the body is no JSON")
 }

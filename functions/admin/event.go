@@ -21,9 +21,11 @@ func (s scheduled) fromSchedule() bool {
 
 // newFunction tells the two kinds of event apart that this artifact is deployed for: the operators' API and, under a
 // role of its own, the governor. A governor's run that could not do all of its work is no failure of the function: what
-// is left is the next minute's, and a repeat of the event would only ask again at once.
-func newFunction(serve handler, v verbs) func(context.Context, json.RawMessage) (any, error) {
+// is left is the next minute's, and a repeat of the event would only ask again at once. told is called at the end of
+// each invocation: the process may be frozen after it.
+func newFunction(serve handler, v verbs, told func()) func(context.Context, json.RawMessage) (any, error) {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
+		defer told()
 		var s scheduled
 		if json.Unmarshal(raw, &s) == nil && s.fromSchedule() {
 			return v.Govern(ctx), nil

@@ -121,12 +121,12 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 		{"resume", "POST", "/queues/resume", ` {"model":"m","lane":"bg"} `, 200, `"state":"Enabling"`},
 		{"purge again", "POST", "/queues/purge", `{"queue":"q","confirm":"q"}`, 429, `"field":"queue"`},
 		{"queues", "GET", "/queues", "", 200, `{"queues":[]}`},
-		{"a misspelt field", "POST", "/queues/redrive", `{"model":"m","lane":"bg","dryrun":true}`, 400, `dryrun`},
+		{"a misspelt field", "POST", "/queues/redrive", `{"model":"m","lane":"bg","dryrun":true}`, 400, `no field \"dryrun\"; it takes model, lane, queue, reason, max_rate, dry_run, cursor`},
 		{"a wrong type", "POST", "/queues/redrive", `{"max_rate":"7"}`, 400, `"field":"max_rate"`},
 		{"no object", "POST", "/queues/pause", `[1]`, 400, `must be a JSON object`},
 		{"no JSON", "POST", "/queues/pause", `{`, 400, `invalid_json`},
 		{"two values", "POST", "/queues/pause", `{}{}`, 400, `more than one`},
-		{"nothing", "POST", "/queues/pause", ``, 400, `missing`},
+		{"nothing", "POST", "/queues/pause", ``, 400, `a JSON object: model, lane, queue"`},
 		{"too much", "POST", "/queues/pause", strings.Repeat(" ", maxBodyBytes+1), 413, `request_too_large`},
 		{"read a verb", "GET", "/queues/purge", ``, 405, `use POST`},
 	} {
@@ -151,7 +151,8 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 // C11: the same artifact hears the schedule; nothing else makes the governor run.
 func TestFunction_TellsEventsApart(t *testing.T) {
 	t.Parallel()
-	f := newFunction(newHandler(fakeVerbs{}, gate{key: "k"}), fakeVerbs{})
+	told := 0
+	f := newFunction(newHandler(fakeVerbs{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
 	for event, want := range map[string]string{
 		`{"version":"0","id":"1","detail-type":"Scheduled Event","source":"aws.scheduler","detail":"{}"}`:                   `"moved":1`,
 		`{"httpMethod":"GET","path":"/health"}`:                                                                             `"statusCode":200`,
@@ -165,5 +166,9 @@ func TestFunction_TellsEventsApart(t *testing.T) {
 		if text, err := json.Marshal(out); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s -> %s, %v; want %s", event, text, err, want)
 		}
+		if told != 1 {
+			t.Errorf("%s: what was counted is told %d times, want once", event, told)
+		}
+		told = 0
 	}
 }

@@ -56,11 +56,34 @@ func (o *Operator) places() []place {
 	return all
 }
 
+// pick is the queue that a verb names: by its model and lane, by its own name or its dead-letter queue's, or by both,
+// which must then agree.
+func (o *Operator) pick(q queue.Name, alias string, lane llmq.Lane) (place, error) {
+	if q == "" {
+		return o.find(alias, lane)
+	}
+	for _, p := range o.places() {
+		if q != p.queue && q != p.queue.DLQ() {
+			continue
+		}
+		if alias != "" && alias != p.model.Alias || lane != "" && lane != p.lane {
+			return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "%s is the queue of model %s, lane %s; name the queue, or model and lane",
+				q, p.model.Alias, p.lane).At("queue")
+		}
+		return p, nil
+	}
+	return place{}, unknownQueue(q)
+}
+
+func unknownQueue(q queue.Name) error {
+	return llmq.Errorf(llmq.CodeInvalidRequest, "no model of this deployment has a queue %q; GET /queues lists them", llmq.Clip(string(q), 80)).At("queue")
+}
+
 // find is the queue of a model's lane. A lane without a queue of its own is refused: what is done to the queue that
 // its calls use would be done to another lane's too.
 func (o *Operator) find(alias string, lane llmq.Lane) (place, error) {
 	if alias == "" {
-		return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "model is missing; name a configured model by its alias").At("model")
+		return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "model is missing; name a configured model by its alias and its lane, or a queue as GET /queues lists it").At("model")
 	}
 	if lane == "" {
 		return place{}, llmq.Errorf(llmq.CodeInvalidRequest, "lane is missing; use rt, bg or bulk").At("lane")

@@ -1,12 +1,14 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,12 +19,13 @@ import (
 
 // RedriveRequest asks for dead letters of a model's lane to be sent again.
 type RedriveRequest struct {
-	Model   string    `json:"model"`
-	Lane    llmq.Lane `json:"lane"`
-	Reason  string    `json:"reason"`   // only those with this reason; "" is all, "none" those that SQS moved by itself
-	MaxRate int       `json:"max_rate"` // messages a second, 1 to 500; 0 is 10
-	DryRun  bool      `json:"dry_run"`  // only say what would be sent, and how long it would take
-	Cursor  string    `json:"cursor"`   // of the page before, with the same model, lane and reason; "" is the first page
+	Model   string     `json:"model"`
+	Lane    llmq.Lane  `json:"lane"`
+	Queue   queue.Name `json:"queue"`    // in place of model and lane: theirs, or its dead-letter queue
+	Reason  string     `json:"reason"`   // only those with this reason; "" is all that a repeat may help, "none" those that SQS moved by itself
+	MaxRate int        `json:"max_rate"` // messages a second, 1 to 500; 0 is 10
+	DryRun  bool       `json:"dry_run"`  // only say what would be sent, and how long it would take
+	Cursor  string     `json:"cursor"`   // of the page before, with the same model, lane and reason; "" is the first page
 }
 
 // Redriven is a page of a redrive, or a dry run of it. Counts are of the whole redrive so far.
@@ -31,7 +34,9 @@ type Redriven struct {
 	DryRun     bool           `json:"dry_run,omitempty"`
 	Moved      int            `json:"moved"`                // sent again and deleted; of a dry run none
 	Twice      int            `json:"twice,omitempty"`      // of them, sent but not deleted: they come up again, and their claim lets one of both run
+	CameBack   int            `json:"came_back,omitempty"`  // left, for they died after the redrive began: most of them were sent by it
 	Skipped    int            `json:"skipped,omitempty"`    // looked at and left, for another reason than asked for
+	Hopeless   map[string]int `json:"hopeless,omitempty"`   // by reason: left, for what is sent again dies again; ask for that reason to send it all the same
 	Unreadable int            `json:"unreadable,omitempty"` // left, for they are no requests; nobody can send them again but their producer
 	Failed     int            `json:"failed,omitempty"`     // left, for the queue did not take them; ask again
 	Reasons    map[string]int `json:"reasons"`              // of all that were looked at
@@ -64,26 +69,46 @@ const (
 	noReason = "none"
 	// mostGeneration is what an envelope may count to.
 	mostGeneration = 1000
+	// attrRedrive tells by which redrive a message was sent again. A worker keeps it on what it dead-letters, as
+	// SQS does on what it moves.
+	attrRedrive    = "llmq_redrive"
+	mostAttributes = 10 // that SQS takes
+	// clockMargin is how far the clocks of SQS and ours may be apart. It matters only for what has lost its
+	// attributes on its way, being too large for them.
+	clockMargin = 5 * time.Second
 	// defaultTenant owns a message that names no tenant, as its worker sees it.
 	defaultTenant = "default"
 )
 
 var reasonPattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
+// hopeless are the reasons that lie in the message itself: sent again as it is, it dies again.
+func hopeless(reason string) bool {
+	return slices.Contains([]llmq.Code{
+		llmq.CodeBadEnvelope, llmq.CodeWrongQueue, llmq.CodeIdempotencyMismatch, llmq.CodeInvalidRequest, llmq.CodeInvalidJSON,
+		llmq.CodeTooLarge, llmq.CodeResultExpired,
+	}, llmq.Code(reason))
+}
+
 // Redrive sends dead letters again, each as a new message of the next generation with a fresh deadline: now and
 // the lane's time-out. A page lasts some 18 s at most; the answer's cursor asks for the next.
+//
+// A redrive sends a message once: what has died since it began is left where it is. So is what can't but die
+// again, unless its reason is asked for.
 //
 // No message is lost: it is sent first and deleted then. Whoever is killed between both leaves it to be sent
 // again, under the same id and the same generation, so that its claim lets one of the two run.
 func (o *Operator) Redrive(ctx context.Context, by string, r RedriveRequest) (out Redriven, err error) {
 	defer func() {
 		o.audit(ctx, by, "redrive", err, "model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20), "reason", llmq.Clip(r.Reason, 64),
-			"dry_run", r.DryRun, "max_rate", r.MaxRate, "moved", out.Moved, "left_alone", out.Skipped+out.Unreadable+out.Failed, "done", out.Done)
+			"queue", llmq.Clip(string(cmp.Or(out.Queue, r.Queue)), 80), "dry_run", r.DryRun, "max_rate", r.MaxRate, "moved", out.Moved,
+			"left_alone", out.leftAlone(), "done", out.Done)
 	}()
-	p, err := o.find(r.Model, r.Lane)
+	p, err := o.pick(r.Queue, r.Model, r.Lane)
 	if err != nil {
 		return Redriven{}, err
 	}
+	r.Model, r.Lane = p.model.Alias, p.lane
 	if r.MaxRate == 0 {
 		r.MaxRate = defaultRate
 	}
@@ -98,7 +123,8 @@ func (o *Operator) Redrive(ctx context.Context, by string, r RedriveRequest) (ou
 	if err != nil {
 		return Redriven{}, err
 	}
-	rd := redrive{Operator: o, place: p, ask: r, out: c.resume(p.queue, depth)}
+	out = c.resume(p.queue, depth)
+	rd := redrive{Operator: o, place: p, ask: r, id: c.ID, began: time.UnixMilli(c.Began), out: out}
 	until := time.Now().Add(pageTime)
 	if d, ok := ctx.Deadline(); ok && d.Add(-pageMargin).Before(until) {
 		until = d.Add(-pageMargin)
@@ -127,6 +153,8 @@ type redrive struct {
 	*Operator
 	place place
 	ask   RedriveRequest
+	id    string
+	began time.Time // the first page
 	out   Redriven
 }
 
@@ -151,8 +179,9 @@ func (rd *redrive) page(ctx context.Context, until time.Time, c cursor) (Redrive
 			rd.out.Done = true
 			break
 		}
-		c.Seen += len(msgs)
+		back := rd.out.CameBack
 		n, err := rd.move(ctx, msgs)
+		c.Seen += len(msgs) - (rd.out.CameBack - back)
 		sent += n
 		if err != nil {
 			return rd.interrupted(c, err)
@@ -162,7 +191,10 @@ func (rd *redrive) page(ctx context.Context, until time.Time, c cursor) (Redrive
 			break
 		}
 	}
-	if rd.out.Skipped+rd.out.Unreadable+rd.out.Failed > 0 {
+	if rd.out.CameBack > c.CameBack && rd.out.Moved == c.Moved && rd.out.Failed == c.Failed {
+		rd.out.Done = true // a page that met nothing else to send
+	}
+	if rd.out.leftAlone() > 0 {
 		rd.out.HiddenFor = int(hideFor.Seconds())
 	}
 	if !rd.out.Done {
@@ -190,8 +222,7 @@ func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) 
 	errs := make([]error, len(msgs))
 	var wg sync.WaitGroup
 	for i, m := range msgs {
-		if !rd.matches(m) {
-			rd.out.Skipped++
+		if !rd.wants(m) {
 			errs[i] = errLeft
 			continue
 		}
@@ -201,7 +232,7 @@ func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) 
 			errs[i] = errLeft
 			continue
 		}
-		wg.Go(func() { errs[i] = rd.deps.Queue.Send(ctx, rd.place.queue, next) })
+		wg.Go(func() { errs[i] = rd.send(ctx, next) })
 	}
 	wg.Wait()
 	var receipts []string
@@ -230,17 +261,49 @@ func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) 
 	return len(receipts), nil
 }
 
+// send sends a message, without the redrive's id where it is just too large for that.
+func (rd *redrive) send(ctx context.Context, m queue.Outgoing) error {
+	err := rd.deps.Queue.Send(ctx, rd.place.queue, m)
+	if errors.Is(err, llmq.CodeTooLarge) {
+		delete(m.Attributes, attrRedrive)
+		err = rd.deps.Queue.Send(ctx, rd.place.queue, m)
+	}
+	return err
+}
+
 // errLeft marks a message that stays where it is.
 var errLeft = errors.New("left in the dead-letter queue")
 
-// matches counts a message by its reason, and says whether it was asked for.
-func (rd *redrive) matches(m queue.Message) bool {
+// leftAlone is how many messages were looked at and not moved.
+func (r Redriven) leftAlone() int {
+	n := r.CameBack + r.Skipped + r.Unreadable + r.Failed
+	for _, of := range r.Hopeless {
+		n += of
+	}
+	return n
+}
+
+// wants counts a message by its reason, and says whether it is to be sent; where not, it counts why.
+func (rd *redrive) wants(m queue.Message) bool {
 	reason := m.Attributes[queue.AttrReason]
 	if !reasonPattern.MatchString(reason) { // none, or what a stranger wrote there
 		reason = noReason
 	}
 	rd.out.Reasons[reason]++
-	return rd.ask.Reason == "" || rd.ask.Reason == reason
+	switch {
+	case rd.ask.Reason != "" && rd.ask.Reason != reason:
+		rd.out.Skipped++
+	case m.Attributes[attrRedrive] == rd.id || m.SentAt.After(rd.began.Add(clockMargin)):
+		rd.out.CameBack++
+	case rd.ask.Reason == "" && hopeless(reason):
+		if rd.out.Hopeless == nil {
+			rd.out.Hopeless = map[string]int{}
+		}
+		rd.out.Hopeless[reason]++
+	default:
+		return true
+	}
+	return false
 }
 
 // again is the message of the next generation. It keeps the body byte for byte, the tenant and the hints, and
@@ -265,8 +328,17 @@ func (rd *redrive) again(m queue.Message) (queue.Outgoing, error) {
 	if err != nil {
 		return queue.Outgoing{}, err
 	}
-	hints := maps.Clone(m.Attributes)
-	maps.DeleteFunc(hints, func(name, _ string) bool { return name == queue.AttrReason || name == queue.AttrError })
+	hints := map[string]string{}
+	for name, value := range m.Attributes {
+		if name != queue.AttrReason && name != queue.AttrError {
+			hints[name] = value
+		}
+	}
+	delete(hints, attrRedrive)
+	for len(hints) >= mostAttributes { // they are hints; which redrive it was matters more
+		delete(hints, slices.Max(slices.Collect(maps.Keys(hints))))
+	}
+	hints[attrRedrive] = rd.id
 	tenant := env.Tenant
 	if tenant == "" {
 		tenant = defaultTenant
@@ -298,9 +370,10 @@ func (rd *redrive) rehearse(ctx context.Context, until time.Time, depth queue.De
 		}
 		for _, m := range msgs {
 			seen = append(seen, queue.Lease{Receipt: m.Receipt})
-			if !rd.matches(m) {
-				rd.out.Skipped++
-			} else if _, err := rd.again(m); err != nil {
+			if !rd.wants(m) {
+				continue
+			}
+			if _, err := rd.again(m); err != nil {
 				rd.out.Unreadable++
 			} else {
 				rd.out.Matching++

@@ -79,6 +79,10 @@ func TestRedrive_IsANewMessage(t *testing.T) {
 		if diff := cmp.Diff(want, env); diff != "" {
 			t.Errorf("envelope (-want +got):\n%s", diff)
 		}
+		if len(got[0].Attributes[attrRedrive]) != redriveIDChars {
+			t.Errorf("redrive id = %q", got[0].Attributes[attrRedrive])
+		}
+		delete(got[0].Attributes, attrRedrive)
 		if diff := cmp.Diff(map[string]string{"llmq_op": "chat"}, got[0].Attributes); diff != "" {
 			t.Errorf("hints (-want +got):\n%s", diff)
 		}

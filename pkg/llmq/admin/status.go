@@ -50,14 +50,16 @@ type QueueStatus struct {
 
 // TargetStatus is one target's use.
 type TargetStatus struct {
-	Target  string                  `json:"target"` // alias@target
-	Limit   int                     `json:"limit"`  // slots in force
+	Target  string                  `json:"target"`   // alias@target
+	Limit   int                     `json:"limit"`    // slots in force
+	LimitIs string                  `json:"limit_is"` // where that comes from: see the Limit constants
+	Caps    Caps                    `json:"caps,omitzero"`
 	InUse   int                     `json:"in_use"`
 	Lanes   map[llmq.Lane]int       `json:"lanes"`   // in use, by lane
 	Waiting int                     `json:"waiting"` // rt calls that wait for a slot
-	Learned string                  `json:"learned"` // the limits in words, and which of them binds
+	Learned string                  `json:"learned"` // the limits in words, and which of them held calls back last, however long ago
 	Breaker capacity.BreakerState   `json:"breaker"`
-	Budgets Budgets                 `json:"budgets"`
+	Budgets Budgets                 `json:"budgets,omitzero"`
 	Ended   map[capacity.Ending]int `json:"ended"`  // calls by how they ended
 	Lapsed  int                     `json:"lapsed"` // slots that nobody returned
 
@@ -66,18 +68,70 @@ type TargetStatus struct {
 	Error        string `json:"error,omitempty"`
 }
 
-// Budgets are what is left of configured rates; null where none is set.
+// Where a target's limit comes from.
+const (
+	LimitUnproven   = "unproven"   // nothing was refused yet: it is how far we have come
+	LimitSuspected  = "suspected"  // calls were refused, at a different width each time
+	LimitLearned    = "learned"    // from refusals that agree
+	LimitConfigured = "configured" // a configured cap is what holds it
+)
+
+// limitIs is where a ceiling of that certainty comes from.
+func limitIs(c capacity.Certainty) string {
+	switch c {
+	case capacity.Configured:
+		return LimitConfigured
+	case capacity.Known, capacity.Sure:
+		return LimitLearned
+	case capacity.Suspect:
+		return LimitSuspected
+	case capacity.Untouched:
+	}
+	return LimitUnproven
+}
+
+// Caps are what is configured on top of all that is learned; what has no cap is left out.
+type Caps struct {
+	Target      int               `json:"target,omitempty"`   // calls in flight
+	Provider    int               `json:"provider,omitempty"` // calls in flight over all targets of its provider
+	Lanes       map[llmq.Lane]int `json:"lanes,omitempty"`    // calls in flight of a lane
+	RPM         int               `json:"rpm,omitempty"`
+	TPM         int               `json:"tpm,omitempty"`
+	ProviderRPM int               `json:"provider_rpm,omitempty"`
+	ProviderTPM int               `json:"provider_tpm,omitempty"`
+}
+
+// capsOf is what the configuration says of a target.
+func capsOf(t llmq.Target) Caps {
+	c := Caps{
+		Target: t.MaxConcurrency, Provider: t.Shared.MaxConcurrency, RPM: t.Limits.Rates.RPM, TPM: t.Limits.Rates.TPM,
+		ProviderRPM: t.Shared.Rates.RPM, ProviderTPM: t.Shared.Rates.TPM,
+	}
+	for lane, most := range t.Limits.Lanes {
+		if most > 0 {
+			if c.Lanes == nil {
+				c.Lanes = map[llmq.Lane]int{}
+			}
+			c.Lanes[lane] = most
+		}
+	}
+	return c
+}
+
+// Budgets are what is left of configured rates; what has none is left out. Left is what an rt call could draw at once:
+// of a budget that is spread over the minute that is its burst, not the minute's rest.
 type Budgets struct {
-	StartedThisMinute *int `json:"started_this_minute"`
-	RPMLeft           *int `json:"rpm_left"`
-	TokensThisMinute  *int `json:"tokens_this_minute"`
-	TPMLeft           *int `json:"tpm_left"`
-	SharedRPMLeft     *int `json:"shared_rpm_left"`
-	SharedTPMLeft     *int `json:"shared_tpm_left"`
+	StartedThisMinute *int `json:"started_this_minute,omitempty"`
+	RPMLeft           *int `json:"rpm_left,omitempty"`
+	TokensThisMinute  *int `json:"tokens_this_minute,omitempty"`
+	TPMLeft           *int `json:"tpm_left,omitempty"`
+	SharedRPMLeft     *int `json:"shared_rpm_left,omitempty"`
+	SharedTPMLeft     *int `json:"shared_tpm_left,omitempty"`
 }
 
 // fill takes over what the gate knows.
 func (t *TargetStatus) fill(s capacity.State) {
+	t.LimitIs = limitIs(s.Learned.Slots.Certainty)
 	t.Limit, t.InUse, t.Lanes, t.Waiting = int(s.Learned.Slots.Limit), s.InUse, s.Lanes, s.Waiting
 	t.Learned, t.Breaker, t.Ended, t.Lapsed = s.Learned.String(), s.Breaker, s.Ended, s.Lapsed
 	t.OpenForMS, t.QuarantineMS = s.OpenFor.Milliseconds(), s.Quarantine.Milliseconds()
@@ -142,7 +196,7 @@ func (a *Admin) targets(ctx context.Context) []TargetStatus {
 	var states []luascript.Pending[capacity.State]
 	for _, m := range a.Catalogue.Models() {
 		for _, t := range m.Targets {
-			out = append(out, TargetStatus{Target: t.String()})
+			out = append(out, TargetStatus{Target: t.String(), Caps: capsOf(t)})
 			states = append(states, a.Capacity.Peek(&b, t))
 		}
 	}

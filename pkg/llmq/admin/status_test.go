@@ -10,10 +10,12 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 )
 
-// A target's row says in words what was learned and how sure it is, and null where no budget is set.
+// A target's row says in words what was learned and how sure it is, and leaves out what is not configured.
 func TestTargetStatus_SaysWhatWasLearned(t *testing.T) {
 	t.Parallel()
-	row := TargetStatus{Target: "m@t"}
+	row := TargetStatus{Target: "m@t", Caps: capsOf(llmq.Target{MaxConcurrency: 50, Limits: llmq.Limits{
+		Lanes: map[llmq.Lane]int{llmq.LaneBulk: 5, llmq.LaneBG: 0}, Rates: llmq.Rates{RPM: 70},
+	}})}
 	row.fill(capacity.State{
 		InUse: 3, Lanes: map[llmq.Lane]int{llmq.LaneRT: 2, llmq.LaneBulk: 1}, Waiting: 4,
 		Learned: capacity.Learned{
@@ -29,11 +31,29 @@ func TestTargetStatus_SaysWhatWasLearned(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"learned":"about 480 calls/min (binding), about 190k tokens/min, about 47 slots; 2 % of calls are refused as noise; probing in 12 s"`,
-		`"limit":47,"in_use":3`, `"waiting":4`, `"breaker":"open"`, `"open_for_ms":1500`, `"quarantine_ms":9000`, `"lapsed":1`, `"ended":{"ok":5}`,
-		`"started_this_minute":0,"rpm_left":7,"tokens_this_minute":null,"tpm_left":null,"shared_rpm_left":null,"shared_tpm_left":null`,
+		`"limit":47,`, `"in_use":3,`, `"waiting":4`, `"breaker":"open"`, `"open_for_ms":1500`, `"quarantine_ms":9000`, `"lapsed":1`, `"ended":{"ok":5}`,
+		`"budgets":{"started_this_minute":0,"rpm_left":7},`,
+		`"limit_is":"learned","caps":{"target":50,"lanes":{"bulk":5},"rpm":70},`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("lacks %s:\n%s", want, text)
 		}
+	}
+}
+
+func TestTargetStatus_WithoutBudgetsShowsNone(t *testing.T) {
+	t.Parallel()
+	row := TargetStatus{Target: "m@t", Caps: capsOf(llmq.Target{})}
+	none := capacity.None
+	row.fill(capacity.State{
+		Learned:   capacity.Learned{Slots: capacity.Ceiling{Limit: 20}},
+		CallsLeft: none, CallsUsed: none, TokensLeft: none, TokensUsed: none, SharedCallsLeft: none, SharedTokensLeft: none,
+	})
+	text, err := json.Marshal(row)
+	if err != nil {
+		t.Fatalf("marshal: %v", err)
+	}
+	if s := string(text); strings.Contains(s, "budgets") || strings.Contains(s, "caps") || !strings.Contains(s, `"limit_is":"unproven"`) {
+		t.Errorf("row = %s", s)
 	}
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -58,13 +59,14 @@ func (o *Operator) checkQueue(q queue.Name) error {
 			return nil
 		}
 	}
-	return llmq.Errorf(llmq.CodeInvalidRequest, "no model of this deployment has a queue %q; GET /queues lists them", llmq.Clip(string(q), 80)).At("queue")
+	return unknownQueue(q)
 }
 
-// SwitchRequest names a model's lane.
+// SwitchRequest names a model's lane, or its queue.
 type SwitchRequest struct {
-	Model string    `json:"model"`
-	Lane  llmq.Lane `json:"lane"`
+	Model string     `json:"model"`
+	Lane  llmq.Lane  `json:"lane"`
+	Queue queue.Name `json:"queue"` // in their place
 }
 
 // Switched is a pause or a resumption under way.
@@ -93,9 +95,10 @@ func (o *Operator) flip(ctx context.Context, by string, r SwitchRequest, enable 
 		verb, note = "resume", "calls that waited are handed out once the state is Enabled; those whose deadline has passed end as expired"
 	}
 	defer func() {
-		o.audit(ctx, by, verb, err, "model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20), "state", string(done.State))
+		o.audit(ctx, by, verb, err, "model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20),
+			"queue", llmq.Clip(string(cmp.Or(done.Queue, r.Queue)), 80), "state", string(done.State))
 	}()
-	p, err := o.find(r.Model, r.Lane)
+	p, err := o.pick(r.Queue, r.Model, r.Lane)
 	if err != nil {
 		return Switched{}, err
 	}
