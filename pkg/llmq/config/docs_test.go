@@ -41,6 +41,7 @@ Seconds are plain numbers and may have decimals. A secret is a reference, never 
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", st.path, cell(valueOf(st)), cell(defaultOf(st)), cell(meaningOf(st)))
 		}
 	}
+	b.WriteString(tryLimits())
 	b.WriteString("\n## Variables\n\n```sh\n" + listing() + "```\n")
 	return b.String()
 }

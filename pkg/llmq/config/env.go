@@ -35,6 +35,8 @@ func knobs() []knob {
 		{"LLMQ_ID_HASH_SALT", "the salt itself of id_hash_salt; local only", overlay.idHashSalt},
 		{"LLMQ_AC_MAX_BY_MODEL", `models.*.targets[].max_concurrency, as JSON: {"alias": 20, "alias@target": 5}. An alias alone sets each of its targets`, overlay.maxByModel},
 		{"LLMQ_AC_INITIAL", `models.*.targets[].limiter_initial, as JSON in the same form`, overlay.initialByModel},
+		{limitsByModel, `limits of models.*.targets[], as JSON: {"alias": {"rpm": 60, "tpm": 60000, "rate_burst": 5, "lane_max_concurrency": {"bulk": 3}}, "alias@target": {…}}. It takes the keys that targets take, from max_concurrency to breaker_cooldown_secs, with the same bounds; an alias alone sets each of its targets`, overlay.limitsByModel},
+		{limitsByProvider, `limits of providers.*, as JSON: {"provider": {"shared_max_concurrency": 8, "shared_rpm": 60}}. Besides shared_* it takes the same keys, for targets that say nothing else`, overlay.limitsByProvider},
 	}
 }
 
@@ -229,27 +231,39 @@ func (o overlay) byModel(name, leaf, text string) {
 func (o overlay) setCap(name, leaf string, c capOf, alias, pinned string) {
 	rows := models()
 	st := rows[slices.IndexFunc(rows, func(st setting) bool { return st.path == "models.*.targets[]."+leaf })]
-	hit := false
-	for _, s := range o.draft.scopes(st.path) {
-		if s.model.Alias != alias || (pinned != "" && s.target.Name != pinned) {
-			continue
-		}
-		hit = true
+	hits := o.targets(alias, pinned)
+	for _, s := range hits {
 		path := o.give(s.prefix+st.leaf(), name)
 		if problem := st.store(st.at(&s), c.limit); problem != "" {
 			o.fault(path, "%s", problem)
 		}
 	}
-	if !hit {
-		var known []string
-		for _, m := range o.draft.cfg.Models {
-			known = append(known, m.Alias)
-			for _, t := range m.Targets {
-				known = append(known, m.Alias+"@"+t.Name)
-			}
-		}
-		o.faultAt(origin{env: name}, "", "no model is named %q%s", llmq.Clip(c.ref, 60), didYouMean(c.ref, known, "models"))
+	if hits == nil {
+		o.noModel(name, c.ref)
 	}
+}
+
+// targets are those of a model, or the one that is pinned.
+func (o overlay) targets(alias, pinned string) []scope {
+	var hits []scope
+	for _, s := range o.draft.scopes("models.*.targets[].") {
+		if s.model.Alias == alias && (pinned == "" || s.target.Name == pinned) {
+			hits = append(hits, s)
+		}
+	}
+	return hits
+}
+
+// noModel reports a variable that names a model or a target that is not there.
+func (o overlay) noModel(name, ref string) {
+	var known []string
+	for _, m := range o.draft.cfg.Models {
+		known = append(known, m.Alias)
+		for _, t := range m.Targets {
+			known = append(known, m.Alias+"@"+t.Name)
+		}
+	}
+	o.faultAt(origin{env: name}, "", "no model is named %q%s", llmq.Clip(ref, 60), didYouMean(ref, known, "models"))
 }
 
 // capOf is one pair of LLMQ_AC_MAX_BY_MODEL.

@@ -282,7 +282,7 @@ func TestFaults_Values(t *testing.T) {
 		},
 		{
 			"target concurrency", "aws", "wires: [openai], max_concurrency: 20", "wires: [openai], max_concurrency: 0", nil,
-			[]string{`aws:23:97: models.chat-a.targets[0].max_concurrency: must be 1 to 2000, not 0: more than 2000 calls at once is no target but an accident`},
+			[]string{`aws:23:97: models.chat-a.targets[0].max_concurrency: must be 1 to 2000, not 0: leave it out for no cap; pause the queue to stop calls`},
 		},
 		{
 			"true or false as text", "aws", "cluster: true", `cluster: "yes"`, nil,

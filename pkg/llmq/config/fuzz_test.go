@@ -19,6 +19,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte("a: &a [*a]\n"), "LLMQ_REDIS_URL=redis://%zz")
 	f.Add([]byte(example), `LLMQ_AC_MAX_BY_MODEL={"chat": 3}`)
+	f.Add([]byte(example), `LLMQ_LIMITS_BY_MODEL={"chat@main": {"rpm": 60, "lane_max_concurrency": {"bulk": 3}}}`)
 	f.Add([]byte("? [a]\n: b\n<<: {}\n"), "LLMQ_REDIS_PORT=")
 	f.Add([]byte("kind: !!str aws\n---\n"), "=")
 	f.Fuzz(func(t *testing.T, data []byte, variable string) {

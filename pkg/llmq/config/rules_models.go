@@ -207,6 +207,17 @@ func (c *checker) modelLanes(path string, m Model) {
 	}
 }
 
+// burst holds a burst of calls against the budget that it is a part of.
+func (c *checker) burst(path string, burst, rpm int) {
+	switch {
+	case burst <= rpm || !c.ok(path):
+	case rpm == 0:
+		c.fault(path, "needs rpm; with tpm alone a tenth of it can be spent at once, and with rate_window: fixed the whole")
+	default:
+		c.fault(path, "must be at most rpm, %d: no more than a minute's calls can be saved up", rpm)
+	}
+}
+
 func (c *checker) target(path string, m Model, t Target, byName map[string]Provider, known []string) {
 	if t.ModelID == "" && !m.Any && c.ok(path+".model_id") {
 		c.fault(path+".model_id", "is missing: the provider's own name of the model; only a model with any: true passes the caller's on")
@@ -219,9 +230,7 @@ func (c *checker) target(path string, m Model, t Target, byName map[string]Provi
 		c.fault(path+".provider", "no provider is named %s%s", quoted(t.Provider), didYouMean(t.Provider, known, "providers"))
 		return
 	}
-	if burst, rpm := t.Limits.RateBurst, cmp.Or(t.Limits.RPM, m.Limits.RPM, p.Limits.RPM); burst > rpm && c.ok(path+".rate_burst") {
-		c.fault(path+".rate_burst", "must be at most rpm, %d: no more than a minute's calls can be saved up", rpm)
-	}
+	c.burst(path+".rate_burst", t.Limits.RateBurst, cmp.Or(t.Limits.RPM, m.Limits.RPM, p.Limits.RPM))
 	if !c.ok(providerPath(p.Name)+".type", path+".wires") || p.Type == "" {
 		return
 	}

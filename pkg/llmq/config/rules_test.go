@@ -327,7 +327,7 @@ func TestFaults_Variables(t *testing.T) {
 		{"Valkey URL with a bad user", []string{"LLMQ_REDIS_URL=redis://a%20b@a"}, "LLMQ_REDIS_URL: valkey.username: must match [A-Za-z0-9._-]{1,128}"},
 		{"cap of an unknown model", []string{`LLMQ_AC_MAX_BY_MODEL={"novva": 3}`}, `LLMQ_AC_MAX_BY_MODEL: no model is named "novva"; did you mean nova?`},
 		{"cap of an unknown target", []string{`LLMQ_AC_MAX_BY_MODEL={"nova@mian": 3}`}, `LLMQ_AC_MAX_BY_MODEL: no model is named "nova@mian"; did you mean nova@main?`},
-		{"cap out of bounds", []string{`LLMQ_AC_MAX_BY_MODEL={"nova": 0}`}, `LLMQ_AC_MAX_BY_MODEL: models.nova.targets[0].max_concurrency: must be 1 to 2000, not 0: more than 2000 calls at once is no target but an accident`},
+		{"cap out of bounds", []string{`LLMQ_AC_MAX_BY_MODEL={"nova": 0}`}, `LLMQ_AC_MAX_BY_MODEL: models.nova.targets[0].max_concurrency: must be 1 to 2000, not 0: leave it out for no cap; pause the queue to stop calls`},
 		{"cap that is no whole number", []string{`LLMQ_AC_MAX_BY_MODEL={"nova": 1e2}`}, `LLMQ_AC_MAX_BY_MODEL: models.nova.targets[0].max_concurrency: must be a whole number, in plain digits, not "1e2"`},
 		{"cap that is text", []string{`LLMQ_AC_MAX_BY_MODEL={"nova": "3"}`}, `LLMQ_AC_MAX_BY_MODEL: must be JSON such as {"alias": 20}: the value of "nova" is no number`},
 		{"cap twice", []string{`LLMQ_AC_MAX_BY_MODEL={"nova": 3, "nova": 4}`}, `LLMQ_AC_MAX_BY_MODEL: must be JSON such as {"alias": 20}: "nova" is given twice`},

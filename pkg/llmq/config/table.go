@@ -44,6 +44,7 @@ type setting struct {
 
 	low, high float64        // of counts and seconds
 	why       string         // reason for the bounds, the pattern or the words
+	whyLow    string         // reason for the lower bound, where it is another
 	pattern   *regexp.Regexp // of text, or of an entry's name
 	words     []string       // of text or list
 

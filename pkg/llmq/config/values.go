@@ -115,7 +115,11 @@ func (st setting) checkBounds(text string) string {
 }
 
 func (st setting) outOfBounds(text string) string {
-	return fmt.Sprintf("must be %s, not %s: %s", st.bounds(), llmq.Clip(text, 40), st.why)
+	why := st.why
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n < st.low && st.whyLow != "" {
+		why = st.whyLow
+	}
+	return fmt.Sprintf("must be %s, not %s: %s", st.bounds(), llmq.Clip(text, 40), why)
 }
 
 // bounds is what is allowed, in words; "" when anything is.
