@@ -112,7 +112,10 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 	if o.Change != nil {
 		o.Change(cfg)
 	}
-	if r.dir, err = os.MkdirTemp("", "llmq-run-"); err != nil {
+	if _, err := clearFolders(os.TempDir()); err != nil {
+		step(fmt.Sprintf("what a killed run left can't be removed: %v", err))
+	}
+	if r.dir, err = makeFolder(os.TempDir()); err != nil {
 		return fmt.Errorf("temp folder: %w", err)
 	}
 	r.closers = append(r.closers, func(context.Context) error { return os.RemoveAll(r.dir) })
@@ -138,6 +141,9 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	r.closers = append(r.closers, r.Cloud.Close)
+	for _, warning := range r.Config.Warnings() {
+		step("warning: " + warning)
+	}
 	return nil
 }
 
@@ -215,7 +221,10 @@ func settings(env []string, t tape) ([]string, error) {
 		switch {
 		case !strings.HasPrefix(name, "LLMQ_") || value == "":
 		case name == "LLMQ_LOCAL_PORT" || strings.HasPrefix(name, "LLMQ_ADMIN_"):
-		case name == "LLMQ_CONFIG" || name == "LLMQ_AWS_REGION" || strings.HasPrefix(name, "LLMQ_REDIS_") || strings.HasPrefix(name, "LLMQ_SQS_ENDPOINT") ||
+		case name == "LLMQ_CONFIG":
+			return nil, fmt.Errorf("%s is set, but the local cloud makes its own file: unset it. Limits are set by LLMQ_LIMITS_BY_MODEL and LLMQ_LIMITS_BY_PROVIDER, and most other settings "+
+				"by variables too; docs/CONFIG.md lists them", name)
+		case name == "LLMQ_AWS_REGION" || strings.HasPrefix(name, "LLMQ_REDIS_") || strings.HasPrefix(name, "LLMQ_SQS_ENDPOINT") ||
 			strings.HasPrefix(name, "LLMQ_SQS_URL") || strings.HasPrefix(name, "LLMQ_S3_"):
 			return nil, fmt.Errorf("%s is set, but the local cloud makes that itself: unset it", name)
 		case name == cassetteDir && t.dir != "":

@@ -1,0 +1,78 @@
+package rig
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A run that was killed can't clear up; the next one does, and touches nothing else.
+func TestClearFolders_OfDeadProcessesAlone(t *testing.T) {
+	t.Parallel()
+	tmp := t.TempDir()
+	own, err := makeFolder(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := pidNamespace()
+	if err != nil {
+		t.Skip("no Linux /proc: folders are not cleared there")
+	}
+	if !folderName.MatchString(filepath.Base(own)) {
+		t.Fatalf("own folder is %s", own)
+	}
+	ended := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := ended.Start(); err != nil {
+		t.Fatal(err)
+	}
+	who, err := owner(ended.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dead(who) {
+		t.Errorf("%s lives", who)
+	}
+	ended.Process.Kill() //nolint:errcheck // a test
+	ended.Wait()         //nolint:errcheck // it was killed
+	mine := strings.Split(filepath.Base(own), "-")
+	mine[4] += "0" // this process's id, but started at another time
+	gone := []string{"llmq-run-" + who + "-7", strings.Join(mine, "-")}
+	stay := []string{
+		filepath.Base(own), "llmq-run-123", "llmq-run-1-2-3", "llmq-run-" + who + "-7x", "x-llmq-run-" + who + "-7", "llmq-valkey-1",
+		"llmq-run-1" + strings.TrimPrefix(who, namespace) + "-7", // another namespace's
+		"llmq-run-" + namespace + "-1-x-7",
+	}
+	for _, name := range slices.Concat(gone, stay[1:]) {
+		if err := os.MkdirAll(filepath.Join(tmp, name, "sub"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := "llmq-run-" + who + "-8"
+	if err := os.Symlink(own, filepath.Join(tmp, link)); err != nil {
+		t.Fatal(err)
+	}
+	file := "llmq-run-" + who + "-9"
+	if err := os.WriteFile(filepath.Join(tmp, file), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cleared, err := clearFolders(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cleared) != len(gone) {
+		t.Errorf("cleared %q, want %q", cleared, gone)
+	}
+	for _, name := range gone {
+		if _, err := os.Lstat(filepath.Join(tmp, name)); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", name, err)
+		}
+	}
+	for _, name := range append(stay, link, file) {
+		if _, err := os.Lstat(filepath.Join(tmp, name)); err != nil {
+			t.Errorf("%s was touched: %v", name, err)
+		}
+	}
+}
