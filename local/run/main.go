@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -45,7 +46,7 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	}
 	began := time.Now()
 	step := func(what string) { fmt.Fprintln(errOut, "· "+what) }
-	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: warnings{errOut}, Step: step}
+	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: warnings{errOut, &sync.Once{}}, Step: step}
 	level := slog.LevelWarn
 	if *verbose {
 		o.Output, level = errOut, slog.LevelInfo
@@ -73,7 +74,10 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 		step("OPENAI_API_KEY is set without OPENAI_BASE_URL, so no real provider is called")
 	}
 	if err := firstCall(ctx, r, out); err != nil && ctx.Err() == nil {
-		return err
+		if r.Fake != nil {
+			return err
+		}
+		fmt.Fprintln(errOut, "llmq: "+err.Error()) // the endpoint may serve other models
 	}
 	step(fmt.Sprintf("ready after %.1f s%s", time.Since(began).Seconds(), inMemory()))
 	printReady(out, r)

@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
 // firstCall sends one call through the queue and prints the reply with its meta.
@@ -47,10 +49,21 @@ func firstCall(ctx context.Context, r *rig.Rig, out io.Writer) error {
 		fmt.Fprintf(out, "%s: %s\n", name, resp.Header.Get(name))
 	}
 	fmt.Fprintf(out, "\n%s\n\n", bytes.TrimSpace(reply))
-	if resp.StatusCode != http.StatusOK && r.Fake != nil {
-		return fmt.Errorf("the first call ended with %s; run again with -v to see why", resp.Status)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the first call ended with %s: %s; run again with -v to see more", resp.Status, oneLine(reply))
 	}
 	return nil
+}
+
+// oneLine is the beginning of a reply, without what would break the line.
+func oneLine(reply []byte) string {
+	printable := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, string(reply))
+	return llmq.Clip(strings.Join(strings.Fields(printable), " "), 600)
 }
 
 func metaHeaders(h http.Header) []string {
