@@ -46,8 +46,8 @@ law.FIELDS = { 'flow', 'evidence', 'slots', 'starts', 'tokens', 'check', 'wall',
 
 local FLOW = '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) '
   .. '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)'
-local FLOW_FORMAT = '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f '
-  .. '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f'
+local FLOW_FORMAT = '%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d '
+  .. '%d %d %d %d %d %d %d %d %d'
 
 -- in_force is the cap that holds now; 0 is none.
 local function in_force(s, c)
