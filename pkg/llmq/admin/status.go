@@ -48,12 +48,18 @@ type QueueStatus struct {
 	Error       string     `json:"error,omitempty"`
 }
 
-// TargetStatus is one target's use.
+// TargetStatus is one target. Error says why its use could not be read; the row then has none.
 type TargetStatus struct {
-	Target  string                  `json:"target"`   // alias@target
+	Target string `json:"target"` // alias@target
+	Caps   Caps   `json:"caps,omitzero"`
+	*TargetUse
+	Error string `json:"error,omitempty"`
+}
+
+// TargetUse is a target's limit and what is used of it.
+type TargetUse struct {
 	Limit   int                     `json:"limit"`    // slots in force
 	LimitIs string                  `json:"limit_is"` // where that comes from: see the Limit constants
-	Caps    Caps                    `json:"caps,omitzero"`
 	InUse   int                     `json:"in_use"`
 	Lanes   map[llmq.Lane]int       `json:"lanes"`   // in use, by lane
 	Waiting int                     `json:"waiting"` // rt calls that wait for a slot
@@ -63,9 +69,8 @@ type TargetStatus struct {
 	Ended   map[capacity.Ending]int `json:"ended"`  // calls by how they ended
 	Lapsed  int                     `json:"lapsed"` // slots that nobody returned
 
-	OpenForMS    int64  `json:"open_for_ms,omitempty"`   // the breaker
-	QuarantineMS int64  `json:"quarantine_ms,omitempty"` // nothing is admitted for so long: the store was wiped
-	Error        string `json:"error,omitempty"`
+	OpenForMS    int64 `json:"open_for_ms,omitempty"`   // the breaker
+	QuarantineMS int64 `json:"quarantine_ms,omitempty"` // nothing is admitted for so long: the store was wiped
 }
 
 // Where a target's limit comes from.
@@ -129,15 +134,16 @@ type Budgets struct {
 	SharedTPMLeft     *int `json:"shared_tpm_left,omitempty"`
 }
 
-// fill takes over what the gate knows.
-func (t *TargetStatus) fill(s capacity.State) {
-	t.LimitIs = limitIs(s.Learned.Slots.Certainty)
-	t.Limit, t.InUse, t.Lanes, t.Waiting = int(s.Learned.Slots.Limit), s.InUse, s.Lanes, s.Waiting
-	t.Learned, t.Breaker, t.Ended, t.Lapsed = s.Learned.String(), s.Breaker, s.Ended, s.Lapsed
-	t.OpenForMS, t.QuarantineMS = s.OpenFor.Milliseconds(), s.Quarantine.Milliseconds()
-	t.Budgets = Budgets{
-		StartedThisMinute: set(s.CallsUsed), RPMLeft: set(s.CallsLeft), TokensThisMinute: set(s.TokensUsed), TPMLeft: set(s.TokensLeft),
-		SharedRPMLeft: set(s.SharedCallsLeft), SharedTPMLeft: set(s.SharedTokensLeft),
+// use is what the gate knows of a target.
+func use(s capacity.State) *TargetUse {
+	return &TargetUse{
+		Limit: int(s.Learned.Slots.Limit), LimitIs: limitIs(s.Learned.Slots.Certainty), InUse: s.InUse, Lanes: s.Lanes, Waiting: s.Waiting,
+		Learned: s.Learned.String(), Breaker: s.Breaker, Ended: s.Ended, Lapsed: s.Lapsed,
+		OpenForMS: s.OpenFor.Milliseconds(), QuarantineMS: s.Quarantine.Milliseconds(),
+		Budgets: Budgets{
+			StartedThisMinute: set(s.CallsUsed), RPMLeft: set(s.CallsLeft), TokensThisMinute: set(s.TokensUsed), TPMLeft: set(s.TokensLeft),
+			SharedRPMLeft: set(s.SharedCallsLeft), SharedTPMLeft: set(s.SharedTokensLeft),
+		},
 	}
 }
 
@@ -211,7 +217,7 @@ func (a *Admin) targets(ctx context.Context) []TargetStatus {
 			out[i].Error = err.Error()
 			continue
 		}
-		out[i].fill(s)
+		out[i].TargetUse = use(s)
 	}
 	return out
 }
