@@ -55,14 +55,17 @@ at once. A call that names no maximum of output is reserved with ` + "`default_m
 
 ### Try it
 
-` + "`make run`" + ` makes its own file, so limits come by variables there. A fake provider that takes two seconds a call, behind a cap of 3:
+` + "`make run`" + ` makes its own file, so limits come by variables there. A fake provider that takes a second a call, behind a cap of 3:
 
 ` + "```sh" + `
 ` + tryShell + "```" + `
 
-60 calls of two seconds, three at a time, take 40 s; ` + "`inflight`" + ` stands at 3 and ` + "`limit`" + ` is never more. Add
-` + "`\"rpm\": 60`" + ` to the object to see the budget instead. Without OPENAI_BASE_URL the aliases are chat-a, emb-a and conv-a, each
-with one target, main.
+It shows ` + "`\"caps\":{\"target\":3},\"in_use\":3`" + `, and 60 answers of 200 after 20 to 23 s: three at a time, a second each. With
+` + "`\"rpm\": 120`" + ` beside the cap, ` + "`caps`" + ` shows that too, and two calls a second start after a burst of 12. What can't start within
+` + "`timing.rt_capacity_wait_secs`" + ` is answered with 429 in rt; bg and bulk (` + "`X-LLMQ-Lane`" + `) wait until their deadline.
+
+With OPENAI_BASE_URL there is one alias, ` + "`default`" + `, for every name, and its limits are for all of them together. Without it the
+aliases are chat-a, emb-a and conv-a, each with one target, main, at the providers fake-openai and fake-bedrock.
 `
 }
 
