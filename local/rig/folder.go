@@ -70,7 +70,7 @@ func dead(who string) bool {
 }
 
 // owner names a process for good: the namespace of its id, its id, and when it started, in
-// ticks since the machine did.
+// ticks since the machine did. It fails with [os.ErrNotExist] for one that has ended.
 func owner(pid int) (string, error) {
 	namespace, err := pidNamespace()
 	if err != nil {
@@ -85,6 +85,9 @@ func owner(pid int) (string, error) {
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) <= start {
 		return "", fmt.Errorf("/proc/%d/stat has no start time", pid)
+	}
+	if fields[0] == "Z" || fields[0] == "X" { // it has ended, and nobody has asked how
+		return "", fmt.Errorf("process %d: %w", pid, os.ErrNotExist)
 	}
 	return fmt.Sprintf("%s-%d-%s", namespace, pid, fields[start]), nil
 }

@@ -1,12 +1,15 @@
 package rig
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A run that was killed can't clear up; the next one does, and touches nothing else.
@@ -37,6 +40,9 @@ func TestClearFolders_OfDeadProcessesAlone(t *testing.T) {
 	}
 	ended.Process.Kill() //nolint:errcheck // a test
 	ended.Wait()         //nolint:errcheck // it was killed
+	if !dead(who) {
+		t.Errorf("%s has ended", who)
+	}
 	mine := strings.Split(filepath.Base(own), "-")
 	mine[4] += "0" // this process's id, but started at another time
 	gone := []string{"llmq-run-" + who + "-7", strings.Join(mine, "-")}
@@ -73,6 +79,35 @@ func TestClearFolders_OfDeadProcessesAlone(t *testing.T) {
 	for _, name := range append(stay, link, file) {
 		if _, err := os.Lstat(filepath.Join(tmp, name)); err != nil {
 			t.Errorf("%s was touched: %v", name, err)
+		}
+	}
+}
+
+// Where nobody waits for it, as in a container without an init, a killed run stays a zombie.
+func TestDead_ZombiesAre(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "cat")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait() //nolint:errcheck // it was killed
+	who, err := owner(cmd.Process.Pid)
+	if err != nil {
+		t.Skip("no Linux /proc: folders are not cleared there")
+	}
+	stdin.Close()               // a test: cat ends
+	io.Copy(io.Discard, stdout) //nolint:errcheck // to its end, which is cat's
+	for deadline := time.Now().Add(10 * time.Second); !dead(who); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is a zombie and not dead", who)
 		}
 	}
 }
