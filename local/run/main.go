@@ -74,10 +74,10 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 		step("OPENAI_API_KEY is set without OPENAI_BASE_URL, so no real provider is called")
 	}
 	if err := firstCall(ctx, r, out); err != nil && ctx.Err() == nil {
-		if r.Fake != nil {
+		if *once {
 			return err
 		}
-		fmt.Fprintln(errOut, "llmq: "+err.Error()) // the endpoint may serve other models
+		fmt.Fprintln(errOut, "llmq: "+err.Error()) // it may be a limit that is tried out, or a model that the endpoint doesn't serve
 	}
 	step(fmt.Sprintf("ready after %.1f s%s", time.Since(began).Seconds(), inMemory()))
 	printReady(out, r)
