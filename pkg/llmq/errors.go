@@ -62,7 +62,7 @@ func Codes() []CodeInfo { return append([]CodeInfo(nil), codes...) }
 // codes is the one table of errors (FEATURES A17). Only what may succeed unchanged
 // is retryable: an SDK repeats the whole request on a true.
 var codes = []CodeInfo{
-	{CodeInvalidRequest, 400, false, "A field, header or id of the request is missing or not of its form.", "Mend the field that the error names."},
+	{CodeInvalidRequest, 400, false, "A field, header or id of the request is missing or not of its form, or the call needs more tokens at once than its budget ever holds.", "Mend the field that the error names; ask for less output where it is too large."},
 	{CodeInvalidJSON, 400, false, "The body is not one JSON value, names a member twice, or holds text that is not UTF-8.", "Mend the body at the place that the error names."},
 	{CodeUnsupported, 400, false, "The request asks for something that this release does not serve.", "Leave the named field out; see the known gaps in the README."},
 	{CodeInvalidKey, 401, false, "The key is missing, unknown or expired.", "Send the key as Authorization: Bearer KEY."},
@@ -80,7 +80,7 @@ var codes = []CodeInfo{
 	{CodeExpired, 504, false, "The deadline passed while the request was still queued; no provider was called.", "Ask for a longer timeout, or raise the model's limits."},
 	{CodeCancelled, 409, false, "The request was cancelled.", "Nothing; send it again under a new id if you still want it."},
 	{CodeRateLimited, 429, true, "The provider throttled the call, or its budget of calls or tokens is used up.", "Wait as Retry-After says."},
-	{CodeNoCapacity, 429, true, "No slot came free in the time that a live call waits for one.", "Wait as Retry-After says, or use a slower lane."},
+	{CodeNoCapacity, 429, true, "No slot came free in the time that a live call waits for one, or the target is left alone after repeated failures (breaker).", "Wait as Retry-After says, or use a slower lane."},
 	{CodeInsufficientQuota, 429, false, "The account behind the key, ours or the provider's, has no money or quota left.", "Raise the budget or pay the provider; repeating does not help."},
 	{CodeQueueUnavailable, 503, true, "The queue or the state store can't be reached.", "Wait as Retry-After says; look at the alarms."},
 	{CodeProviderRejected, 400, false, "The provider refused the request as wrong.", "Mend what the provider's message names."},

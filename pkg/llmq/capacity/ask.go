@@ -50,8 +50,8 @@ func (g *Gate) Check(a Ask) error {
 		}
 		_, tokens := budgetsOf(r)
 		if most := tokens.most(background); r.TPM > 0 && a.Tokens > most {
-			return llmq.Errorf(llmq.CodeInvalidRequest, "the call needs up to %d tokens at once and %s never has more than %d: ask for less output, or raise tpm or rate_burst",
-				a.Tokens, of.name, most).At("max_tokens").Because(ErrAboveBurst)
+			return llmq.Errorf(llmq.CodeInvalidRequest, "the call may need %d tokens (its input, and the most output it asks for or, where it names none, %d) and %s never has more than %d at once for %s: "+
+				"send a smaller max_tokens, or raise tpm or, with rpm, rate_burst, or set rate_window: fixed", a.Tokens, unknownOutput, of.name, most, a.Lane).At("max_tokens").Because(ErrAboveBurst)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,12 @@ func TestRun_ClosedTargetIsWaitedFor(t *testing.T) {
 		r.wantStored(req, llmq.CodeProviderError)
 		if l.calls() != 1 {
 			t.Errorf("%d calls, want the breaker to end the tries", l.calls())
+		}
+		rt := asked(llmq.WireOpenAI)
+		rt.ID = "rt"
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: rt}), engine.Stored, "abandoned")
+		if e := r.stored(rt).Err; e == nil || e.Code != llmq.CodeNoCapacity || !strings.Contains(e.Message, "left alone") || e.RetryAfter < 5*time.Second || e.RetryAfter > 40*time.Second {
+			t.Errorf("an rt request got %+v, want no_capacity and when to come again", e)
 		}
 		bg := asked(llmq.WireOpenAI)
 		bg.ID, bg.Lane, bg.Deadline = "bg", llmq.LaneBG, time.Now().Add(time.Hour)

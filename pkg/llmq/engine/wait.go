@@ -164,13 +164,17 @@ func (r *run) nowhere(a *admission) *ending {
 	return &ending{result: llmq.Result{Err: failure}, slot: cutOff()}
 }
 
-// short words the lack of a slot or of budget.
+// short words the lack of a slot or of budget, and that a target is left alone.
 func (r *run) short(retry time.Duration, why shortage) *llmq.Error {
 	after := max(retry, time.Second)
-	if why == shortOfRate {
+	switch why {
+	case shortOfRate:
 		return llmq.Errorf(llmq.CodeRateLimited, "the budget of calls or tokens of %s is used up", r.target()).After(after)
+	case targetClosed:
+		return llmq.Errorf(llmq.CodeNoCapacity, "%s has failed again and again and is left alone; it is tried again in %s", r.target(), after.Round(time.Second)).After(after)
+	default:
+		return llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s in the time that a live call waits", r.target()).After(after)
 	}
-	return llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s within %s", r.target(), r.cfg.RTCapacityWait).After(after)
 }
 
 // outOfWait says what becomes of a request that found no slot in time.
@@ -188,7 +192,11 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 	case w.dark: // nobody knows whether a slot was free
 		return release(jitter(2*time.Second, 8*time.Second), ReasonStoreUnavailable)
 	case r.Request.Lane == llmq.LaneRT:
-		return &ending{result: llmq.Result{Err: r.short(w.least, a.short)}, slot: cutOff()}
+		failure := r.short(w.least, a.short)
+		if a.short == targetClosed && r.failure != nil {
+			failure = r.failure // what its own attempt got tells more
+		}
+		return &ending{result: llmq.Result{Err: failure}, slot: cutOff()}
 	default:
 		// Back by the deadline at the latest, so that its passing is told in time.
 		return release(min(left, max(w.least, jitter(5*time.Second, 15*time.Second))), reasonNoCapacity)

@@ -28,8 +28,6 @@ const (
 	// overdueMost is outageMost for a message whose deadline has passed: only its end is left to be
 	// told, which has time.
 	overdueMost = 5 * time.Minute
-	// storeUnavailable is the engine's reason of such a release.
-	storeUnavailable = "store_unavailable"
 
 	// After an outage a claim may be nobody's: its take was delivered late, and whoever gave up on it gives it back when
 	// he hears the store. So for as long as it could hold by itself, a busy message is looked at soon.
@@ -46,7 +44,7 @@ func (w *Worker) outagePace(deadline time.Time, v engine.Verdict) time.Duration 
 	switch {
 	case v.Reason == busy && w.Store.BackWithin(afterOutage):
 		return min(v.After, busyLeast+rand.N(busyMost-busyLeast)) //nolint:gosec // as below
-	case v.Reason != storeUnavailable:
+	case v.Reason != engine.ReasonStoreUnavailable:
 		return v.After
 	}
 	most := outageMost
