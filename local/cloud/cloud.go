@@ -123,7 +123,7 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 func (c *Cloud) start(ctx context.Context, o Options) error {
 	cfg := *o.Config
 	var err error
-	if c.Valkey, err = valkey.Start(ctx, valkey.Options{Engine: o.Engine, Logger: o.Logger}); err != nil {
+	if c.Valkey, err = valkey.Start(ctx, valkey.Options{Dir: o.Dir, Engine: o.Engine, Logger: o.Logger}); err != nil {
 		return fmt.Errorf("state store: %w", err)
 	}
 	c.onClose(func(context.Context) error { return c.Valkey.Close() })

@@ -75,6 +75,9 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range cfg.Warnings() {
+		log.Warn(w)
+	}
 	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env), env: env}
 	if p.aws, err = loadAWS(ctx, cfg); err != nil {
 		return nil, err
