@@ -11,8 +11,6 @@ import (
 )
 
 // A build that is called off leaves no compiler running and no scratch folder.
-//
-//nolint:paralleltest // it sets PATH
 func TestBuild_CalledOffEndsWhatItStarted(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	pipe := filepath.Join(bin, "pipe")
@@ -21,7 +19,7 @@ func TestBuild_CalledOffEndsWhatItStarted(t *testing.T) {
 	}
 	// The go command, with a compiler that holds the pipe open for as long as it runs.
 	script := "#!/bin/sh\necho begun > \"$GOTMPDIR/work\"\nsleep 600 > '" + pipe + "' &\nwait\n"
-	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))

@@ -14,15 +14,20 @@ import (
 )
 
 const (
-	finishTries   = 3
-	finishTimeout = 5 * time.Second
-	finishPause   = 200 * time.Millisecond
+	// finishTimeout bounds the tries to store a result, spillTimeout what follows where they failed. Together
+	// they are within what an invocation keeps back of its time for them (worker.Margin).
+	finishTimeout = 4 * time.Second
+	spillTimeout  = 3 * time.Second
+	// finishPause is the first pause between two tries; each further one is longer, up to finishMostPause.
+	finishPause     = 200 * time.Millisecond
+	finishMostPause = time.Second
 )
 
 // finish stores the result, wakes its waiters and returns the slot, in one round trip.
 // It outlives the call's own context, since a deadline that passed must be told too.
 func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcome) Verdict {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
+	ctx = context.WithoutCancel(ctx)
+	storing, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
 	if res.Err != nil {
@@ -31,7 +36,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 	} else {
 		res.Reply.Meta = r.meta
 	}
-	stored, inside, err := r.Results.Encode(ctx, res)
+	stored, inside, err := r.Results.Encode(storing, res)
 	if inside != nil {
 		r.log.Error("body store failed; the reply lies in the state store", "bytes", len(stored), "error", inside)
 	}
@@ -40,7 +45,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 		r.settleSlot(ctx, spent)
 		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
-	v, err := r.storeResult(ctx, stored, res.Err, spent)
+	v, err := r.storeResult(storing, stored, res.Err, spent)
 	if err == nil {
 		return v
 	}
@@ -48,14 +53,16 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 	if res.Reply == nil {
 		return v
 	}
-	return r.spill(ctx, stored, spent)
+	spilling, cancel := context.WithTimeout(ctx, spillTimeout)
+	defer cancel()
+	return r.spill(spilling, stored, spent)
 }
 
 // storeResult stores what is encoded, in as many tries as there is time for. failure is what it tells of, or nil for a reply. The
 // error is the last one of a store that can't be reached.
 func (r *run) storeResult(ctx context.Context, stored []byte, failure *llmq.Error, spent capacity.Outcome) (Verdict, error) {
 	isCancel := failure != nil && failure.Code == llmq.CodeCancelled
-	for try := 1; ; try++ {
+	for pause := finishPause; ; pause = min(2*pause, finishMostPause) {
 		hold, err := r.store(ctx, stored, isCancel, spent)
 		switch {
 		case err == nil && hold == claims.Kept:
@@ -72,7 +79,7 @@ func (r *run) storeResult(ctx context.Context, stored []byte, failure *llmq.Erro
 				r.logSpent(reasonLost, spent)
 			}
 			return Verdict{Action: Leave, Reason: reasonLost}, nil
-		case try == finishTries || !sleepUntil(ctx, time.Now().Add(finishPause)):
+		case !sleepUntil(ctx, time.Now().Add(pause)):
 			return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}, err
 		}
 	}

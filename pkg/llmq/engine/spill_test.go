@@ -218,3 +218,22 @@ func TestRun_SpillReplacesNoEnd(t *testing.T) {
 		}
 	})
 }
+
+// DS5, DS16: a store that is away for three seconds costs no reply and no takeover, whether it refuses at once or not.
+func TestRun_ReplyOutlastsAShortOutage(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers(`{"a":1}`, time.Second), func(t *testing.T, r *rig) {
+		req := request()
+		began := time.Now()
+		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+			if isFinish(cmds) && time.Since(began) < 4*time.Second {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
+		if res := r.stored(req); res == nil || res.Reply == nil || r.provider.calls.Load() != 1 {
+			t.Errorf("stored %+v after %d calls", res, r.provider.calls.Load())
+		}
+	})
+}

@@ -61,7 +61,7 @@ func (w watched) call(ctx context.Context, cmds []redis.Cmder, do func(context.C
 // answers of a server that can't serve now. Any other answer shows that it is there.
 var cantServe = map[string]string{ //nolint:gochecknoglobals // never changed
 	"LOADING": "loading", "READONLY": "readonly", "CLUSTERDOWN": "cluster_down", "MASTERDOWN": "cluster_down", "TRYAGAIN": "moving", "MOVED ": "moving",
-	"ASK ": "moving", "OOM": "out_of_memory", "BUSY": "busy", "MISCONF": "misconfigured", "NOAUTH": "auth", "WRONGPASS": "auth",
+	"ASK ": "moving", "OOM": "out_of_memory", "BUSY": "busy", "MISCONF": "misconfigured", "NOREPLICAS": "no_replicas", "NOAUTH": "auth", "WRONGPASS": "auth",
 	"max number of clients": "too_many_clients",
 }
 

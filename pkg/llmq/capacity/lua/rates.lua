@@ -23,11 +23,13 @@ do
   local CONFIG, TEXT, PART, FORMAT = '(%d+) (%d+) (%d) (.*)', '(%S+) (%S+) (%S+) (.*)', '(%S+) (%S+)', '%d %d %d'
 
   -- filled is a bucket as it is now, given as it was or, of its text, in words. A clock that steps back fills
-  -- nothing until it has caught up, unless it stepped far.
+  -- nothing until it has caught up, unless it stepped far: then the bucket is full, for of a refusal nothing
+  -- is written, and one that filled from then on would never be seen to.
   local function filled(now, limit, burst, at, level, used)
     local elapsed = now - at
     if elapsed > 0 and floor(now / A_MINUTE) > floor(at / A_MINUTE) or elapsed < FAR_BACK then used = 0 end
     if elapsed > 0 or elapsed < FAR_BACK then at = now end
+    if elapsed < FAR_BACK then level = burst * A_MINUTE end
     level = max(-limit * A_MINUTE, tonumber(level)) -- the limit may have been lowered since
     return tonumber(at), min(burst * A_MINUTE, level + limit * min(max(0, elapsed), FILLS_MS)), tonumber(used)
   end

@@ -173,7 +173,7 @@ func (c *Call) Map() (map[string]string, error) {
 // serve now the caller may repeat its request, of any other he may not.
 func (c *Call) explain(err error) error {
 	err = fmt.Errorf("%s: %w", c.name(), err)
-	for _, prefix := range []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "READONLY", "OOM", "BUSY", "MISCONF", "max number of clients"} {
+	for _, prefix := range []string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "READONLY", "OOM", "BUSY", "MISCONF", "NOREPLICAS", "max number of clients"} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return llmq.Errorf(llmq.CodeQueueUnavailable, "the state store can't serve now").Because(err)
 		}
