@@ -42,35 +42,13 @@ func TestGate_BudgetFillsAfterTheClockSteppedBack(t *testing.T) {
 	})
 }
 
-// DS35: what the provider refused as wrong costs nothing, in what is learned of its rate of tokens neither.
-func TestGate_FailedCallTeachesNoTokens(t *testing.T) {
+// However much output a caller asks for, one call holds up no target whose rate of tokens is learned for
+// longer than the largest that there is.
+func TestReserve_GiantsAreBounded(t *testing.T) {
 	t.Parallel()
-	servers.Each(t, func(t *testing.T, c redis.UniversalClient) {
-		d, at := open(t, c), target(10)
-		flow := func() string {
-			k, _ := d.names(at)
-			text, err := c.HGet(t.Context(), k.State, "flow").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return text
+	for asked, want := range map[int]int{0: 1000 + 3, 390: 390 + 3, mostOutput: mostOutput + 3, mostOutput + 1: mostOutput + 3, 1e18: mostOutput + 3} {
+		if got := Reserve(10, asked, false); got != want {
+			t.Errorf("%d asked for: %d reserved, want %d", asked, got, want)
 		}
-		taken := func() (n int) {
-			var f [11]int
-			if _, err := fmt.Sscan(flow(), &f[0], &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7], &f[8], &f[9], &n); err != nil {
-				t.Fatalf("flow %q: %v", flow(), err)
-			}
-			return n
-		}
-		d.settle(d.admit(Ask{Target: at, Lane: llmq.LaneRT, CallID: "small", Tokens: 100}).Slot, Outcome{Ending: Failed})
-		before := taken()
-		huge := d.admit(Ask{Target: at, Lane: llmq.LaneRT, CallID: "huge", Tokens: Reserve(10, 1e10, false)})
-		if !huge.Granted {
-			t.Fatalf("admit = %+v", huge)
-		}
-		d.settle(huge.Slot, Outcome{Ending: Failed, Tokens: 0})
-		if after := taken(); after != before {
-			t.Errorf("%d tokens were taken before the call, %d after it", before, after)
-		}
-	})
+	}
 }

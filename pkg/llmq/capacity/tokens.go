@@ -9,6 +9,11 @@ import (
 // unknownOutput is reserved for a call that sends no maximum of output.
 const unknownOutput = 1000
 
+// mostOutput bounds what a call reserves for its output: callers may ask for any number, which
+// their provider refuses, and until then it must not hold up a target whose rate of tokens is learned. No
+// model puts out more.
+const mostOutput = 1_000_000
+
 // Reserve is what a call takes off a token budget before it starts, as providers count it
 // then: its input, estimated at four characters a token, and the most output that is
 // sent (FEATURES C13). A burndown is charged at the end, see [Cost]. maxOutput 0: nothing
@@ -21,7 +26,7 @@ func Reserve(inputChars, maxOutput int, noOutput bool) int {
 	case maxOutput <= 0:
 		output = unknownOutput
 	}
-	return min(mostTokens, (max(0, inputChars)+3)/4+output)
+	return min(mostTokens, (max(0, inputChars)+3)/4+min(output, mostOutput))
 }
 
 // Usage is what a provider says a call has used.

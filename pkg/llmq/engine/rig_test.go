@@ -121,7 +121,7 @@ type rig struct {
 	policy   retry.Policy
 	attempt  time.Duration // how long one may take
 	engine   *engine.Engine
-	log      *bytes.Buffer
+	log      *logged
 }
 
 func target() llmq.Target {
@@ -130,7 +130,7 @@ func target() llmq.Target {
 
 func newRig(t testing.TB, c redis.UniversalClient, call func(context.Context, provider.Request) (*provider.Response, error)) *rig {
 	t.Helper()
-	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &bytes.Buffer{}, policy: retry.Default(), attempt: time.Minute}
+	r := &rig{t: t, client: c, trips: &luatest.Trips{}, space: luatest.Space(), bodies: &fakeBodies{}, provider: &fakeProvider{call: call}, log: &logged{}, policy: retry.Default(), attempt: time.Minute}
 	r.models = []llmq.Model{{Alias: "m", Lanes: llmq.Lanes(), Targets: []llmq.Target{target()}}}
 	c.AddHook(r.trips)
 	r.claims, r.capacity, r.results = claims.New(r.space), capacity.New(r.space), results.New(c, r.space, r.bodies, 1000)
@@ -296,4 +296,24 @@ func free() capacity.State { return capacity.State{Ended: map[capacity.Ending]in
 
 func ended(e capacity.Ending) capacity.State {
 	return capacity.State{Ended: map[capacity.Ending]int{e: 1}}
+}
+
+// logged is what several engines log.
+type logged struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String is all of it.
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }

@@ -221,10 +221,10 @@ function law.ended(s, now, stamp, tokens, outcome, tokens_used, retry_after, in_
   now = clock(s, now)
   if outcome == 'ok' then s.unanswered = 0 end
   roll(s, now, in_use + 1)
-  if outcome == 'ok' or outcome == 'failed' then -- what it cost is known, or as much as was reserved
+  if outcome == 'ok' then
     s.tokens.taken, s.tokens.level = s.tokens.taken + tokens_used - tokens, s.tokens.level - (tokens_used - tokens) * MINUTE
+    return
   end
-  if outcome == 'ok' then return end
   if outcome == 'failed' then s.window_failed = s.window_failed + 1 end
   -- What is not known to be refused stays charged.
   if outcome == 'throttled' then rarely().refused(s, now, stamp, tokens, retry_after, in_use) end
