@@ -239,7 +239,7 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, 
 // deadLetter moves a message to its dead-letter queue with its reason. Where the
 // message is too full for that, it gives up the hints first and the reason last.
 func (w *Worker) deadLetter(ctx context.Context, m queue.Message, why *llmq.Error) error {
-	reason := map[string]string{AttrReason: string(why.Code)}
+	reason := map[string]string{queue.AttrReason: string(why.Code)}
 	full := maps.Clone(m.Attributes)
 	if full == nil {
 		full = map[string]string{}
@@ -247,7 +247,7 @@ func (w *Worker) deadLetter(ctx context.Context, m queue.Message, why *llmq.Erro
 	for len(full) > maxHints { // SQS takes ten attributes; ours matter more
 		delete(full, slices.Max(slices.Collect(maps.Keys(full))))
 	}
-	full[AttrReason], full[AttrError] = string(why.Code), llmq.Clip(why.Message, 500)
+	full[queue.AttrReason], full[queue.AttrError] = string(why.Code), llmq.Clip(why.Message, 500)
 	var err error
 	for _, attrs := range []map[string]string{full, reason, nil} {
 		if err = w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); !errors.Is(err, llmq.CodeTooLarge) {
@@ -257,12 +257,8 @@ func (w *Worker) deadLetter(ctx context.Context, m queue.Message, why *llmq.Erro
 	return err
 }
 
-// Attributes that a dead letter carries.
-const (
-	AttrReason = "llmq_reason" // an error code
-	AttrError  = "llmq_error"  // the error's message
-	maxHints   = 8
-)
+// maxHints is how many attributes of its own a dead letter keeps.
+const maxHints = 8
 
 // release sets when the message comes back. Where that fails, it comes back at the end
 // of its lease.
