@@ -58,6 +58,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$",
 			self+"/retry$", self+"/fallback$", self+"/telemetry$"),
 		"pkg/llmq/telemetry":         {},
+		"pkg/llmq/governor":          {self + "$"},
 		"pkg/llmq/provider/cassette": {self + "$", self + "/provider$", jsontext},
 		"pkg/llmq/httpapi":           {self + "$", self + "/internal/strictjson", jsontext, gjson},
 	} {
