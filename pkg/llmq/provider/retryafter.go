@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -94,7 +95,7 @@ func decimal(v string, unit time.Duration) time.Duration {
 		return 0
 	}
 	n, err := strconv.ParseFloat(v, 64)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is infinite, and clipped as such
 		return 0
 	}
 	if n >= float64(MaxRetryAfter)/float64(unit) {

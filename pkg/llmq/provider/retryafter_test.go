@@ -43,7 +43,7 @@ func TestRetryAfter_ReadsEveryFormOfWish(t *testing.T) {
 		{"hexadecimal", header{"Retry-After": "0x10"}, 0},
 		{"two points", header{"Retry-After": "1.2.3"}, 0},
 		{"lone point", header{"Retry-After": "."}, 0},
-		{"digits without end", header{"Retry-After": strings.Repeat("9", 400)}, 0},
+		{"digits without end", header{"Retry-After": strings.Repeat("9", 400)}, provider.MaxRetryAfter},
 		{"a day", header{"Retry-After": "86400"}, 24 * time.Hour},
 		{"centuries", header{"Retry-After": "99999999999999999999"}, provider.MaxRetryAfter},
 		{"date in centuries", header{"Retry-After": "Sun, 29 Nov 9999 12:00:07 GMT"}, provider.MaxRetryAfter},

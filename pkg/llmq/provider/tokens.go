@@ -21,6 +21,18 @@ type Usage struct {
 	Output     int
 }
 
+// MostTokens is the most that one call is believed to have used: far above what any model takes, so that
+// what is beyond is a server's nonsense, which must not empty a minute's budget.
+const MostTokens = 100_000_000
+
+// Told is u, or nil where it tells nothing or nothing that can be true: the call is then charged what it reserved.
+func (u Usage) Told() *Usage {
+	if u == (Usage{}) || max(u.Input, u.CacheWrite, u.Output) > MostTokens {
+		return nil
+	}
+	return &u
+}
+
 // MostChoices bounds the factor by which the choices of one call multiply its output.
 const MostChoices = 128
 

@@ -143,10 +143,7 @@ func usageOf(reply []byte) *provider.Usage {
 	u := provider.Usage{
 		Input: count(usage, "inputTokens"), CacheWrite: count(usage, "cacheWriteInputTokens"), Output: count(usage, "outputTokens"),
 	}
-	if u == (provider.Usage{}) {
-		return nil
-	}
-	return &u
+	return u.Told()
 }
 
 func count(of gjson.Result, name string) int {

@@ -75,6 +75,7 @@ func TestUsageOf_ReadsWhatIsCharged(t *testing.T) {
 		reply: {Input: 1, Output: 1},
 		`{"usage":{"inputTokens":5,"outputTokens":7,"cacheReadInputTokens":900,"cacheWriteInputTokens":20}}`: {Input: 5, CacheWrite: 20, Output: 7},
 		`{}`:                                     nil,
+		`{"usage":{"inputTokens":1e400}}`:        nil,
 		`{"usage":{"inputTokens":"many"}}`:       nil,
 		`{"output":{"usage":{"inputTokens":1}}}`: nil,
 	} {

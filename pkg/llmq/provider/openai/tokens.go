@@ -55,10 +55,7 @@ func usageOf(reply []byte) *provider.Usage {
 	if u == (provider.Usage{}) {
 		u.Input = count(usage, "total_tokens") // some servers tell no more of embeddings
 	}
-	if u == (provider.Usage{}) {
-		return nil
-	}
-	return &u
+	return u.Told()
 }
 
 func count(usage gjson.Result, name string) int {

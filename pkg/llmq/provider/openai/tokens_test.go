@@ -102,6 +102,8 @@ func TestUsageOf_ReadsWhatIsCharged(t *testing.T) {
 		`{"usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":10}}}`: {Input: 12, Output: 3},
 		`{"data":[],"usage":{"prompt_tokens":8,"total_tokens":8}}`:                                          {Input: 8},
 		`{"usage":{"total_tokens":8}}`:                                                                      {Input: 8},
+		`{"usage":{"prompt_tokens":12,"completion_tokens":1e400}}`:                                          nil,
+		`{"usage":{"prompt_tokens":1e9}}`:                                                                   nil,
 		`{"usage":null}`:                                                                                    nil,
 		`{}`:                                                                                                nil,
 		`{"usage":{"prompt_tokens":-4,"completion_tokens":"x"}}`:                                            nil,
