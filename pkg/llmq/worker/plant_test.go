@@ -83,7 +83,8 @@ type plant struct {
 	provider *fakeProvider
 	stops    *claims.Stops
 	retry    retry.Policy
-	most     int // slots of chat-a
+	most     int        // slots of chat-a
+	rates    llmq.Rates // of chat-a
 }
 
 func newPlant(t testing.TB, c redis.UniversalClient, most int, call func(context.Context, provider.Request) (*provider.Response, error)) *plant {
@@ -112,6 +113,7 @@ func (p *plant) worker(name string) *world {
 	for i := range models {
 		models[i].Targets = slices.Clone(models[i].Targets)
 		models[i].Targets[0].MaxConcurrency = p.most
+		models[i].Targets[0].Limits.Rates = p.rates
 	}
 	w := &world{start: time.Now()}
 	log := slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))

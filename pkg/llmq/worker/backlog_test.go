@@ -1,0 +1,101 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/worker"
+)
+
+// queued is a message on a queue that workers poll freely.
+type queued struct {
+	queue.Message
+	visible time.Time
+	over    bool
+}
+
+// poll hands a worker what is visible, one message at a time as a busy event source may, until all of them are
+// acknowledged or an hour has passed.
+func poll(t *testing.T, w *world, msgs []*queued) {
+	t.Helper()
+	w.extend = func(_ context.Context, _ queue.Name, leases []queue.Lease) error {
+		for _, m := range msgs {
+			for _, l := range leases {
+				if l.Receipt == m.Receipt {
+					m.visible = time.Now().Add(l.For)
+				}
+			}
+		}
+		return nil
+	}
+	for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(time.Second) {
+		left := 0
+		for _, m := range msgs {
+			if m.over {
+				continue
+			}
+			left++
+			if time.Now().Before(m.visible) {
+				continue
+			}
+			m.ReceiveCount++
+			m.over = w.Handle(t.Context(), []queue.Message{m.Message})[0].Action == worker.Ack
+		}
+		if left == 0 {
+			return
+		}
+	}
+	t.Error("messages are left after an hour")
+}
+
+// H09, B5: what waits for a slot or for budget has not failed, however often it is received.
+func TestWhole_BusyWorkersSendNothingToTheDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	t.Run("no slot", func(t *testing.T) {
+		t.Parallel()
+		wholeBubble(t, 1, replies(time.Second), func(t *testing.T, p *plant) {
+			busy := newHolder(t, p)
+			go func() {
+				time.Sleep(2 * time.Minute)
+				busy.release()
+			}()
+			wantAllAtFirstAttempt(t, p)
+		})
+	})
+	t.Run("one call a minute", func(t *testing.T) {
+		t.Parallel()
+		wholeBubble(t, 5, replies(time.Second), func(t *testing.T, p *plant) {
+			p.rates = llmq.Rates{RPM: 1}
+			wantAllAtFirstAttempt(t, p)
+		})
+	})
+}
+
+func wantAllAtFirstAttempt(t *testing.T, p *plant) {
+	t.Helper()
+	w := p.worker("w")
+	var msgs []*queued
+	for i := range 5 {
+		m := on(fmt.Sprint("m", i), llmq.LaneBG)
+		m.ReceiveCount = 0
+		msgs = append(msgs, &queued{Message: m})
+	}
+	poll(t, w, msgs)
+	if len(w.sent) != 0 {
+		t.Errorf("dead letters: %+v", w.sent)
+	}
+	receives := 0
+	for _, m := range msgs {
+		receives += m.ReceiveCount
+		if res := p.stored(m.ID); res == nil || res.Err != nil || res.Reply.Meta.Attempts != 1 {
+			t.Errorf("%s: stored %+v after %d receives, want its reply of the first attempt", m.ID, res, m.ReceiveCount)
+		}
+	}
+	if receives < 8 {
+		t.Errorf("%d receives of 5 messages: nothing had to wait", receives)
+	}
+}
