@@ -56,7 +56,7 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 			r.answer = nil
 			return r.begin(ctx, wantSlot)
 		}
-		return Verdict{Action: Release, After: take.Wait, Reason: reasonBusy}, true
+		return Verdict{Action: Release, After: take.Wait, Reason: ReasonBusy}, true
 	case claims.Expired:
 		r.abandonSlot(ctx)
 		if r.chain != nil {

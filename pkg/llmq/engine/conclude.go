@@ -99,12 +99,13 @@ func (r *run) tryExpire(ctx context.Context, stored []byte) (claims.Expiry, erro
 func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) Verdict {
 	switch got.State {
 	case claims.Ended:
+		r.result = &llmq.Result{Err: why}
 		r.logFailure(ctx, slog.LevelInfo, "call_failed", why)
 		return Verdict{Action: Stored, Reason: reasonExpired}
 	case claims.HasEnded:
 		return Verdict{Action: Stored, Reason: "already_stored"}
 	case claims.Running:
-		return Verdict{Action: Release, After: got.Wait, Reason: reasonBusy}
+		return Verdict{Action: Release, After: got.Wait, Reason: ReasonBusy}
 	case claims.OtherBody:
 		return r.mismatch()
 	case claims.IsCancelled:

@@ -140,7 +140,7 @@ func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 	case theEnd:
 		return &ending{result: llmq.Result{Err: r.failure}, slot: told}
 	case tryAgain:
-		d := r.cfg.patience(r.Request.Lane).Decide(failureOf(came, err), triesOf(r.come()), r.window(), rand.Float64()) //nolint:gosec // spreads retries; nothing is secret
+		d := r.patience().Decide(failureOf(came, err), triesOf(r.come()), r.window(), rand.Float64()) //nolint:gosec // spreads retries; nothing is secret
 		r.log.Debug("backoff", "move", d.Move.String(), "why", d.Why, "sleep_ms", d.After.Milliseconds(), "target", r.target().String())
 		switch d.Move {
 		case retry.Sleep:
@@ -165,10 +165,13 @@ func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 // second, and a function that sleeps is paid for (FEATURES D3).
 const sleepQueued = 10 * time.Second
 
-// patience is the lane's policy.
-func (c Config) patience(l llmq.Lane) retry.Policy {
-	p := c.Retry
-	if l != llmq.LaneRT {
+// patience is the policy of the request's lane. A direct one sleeps nowhere.
+func (r *run) patience() retry.Policy {
+	p := r.cfg.Retry
+	switch {
+	case r.Direct:
+		p.SleepMost = 0
+	case r.Request.Lane != llmq.LaneRT:
 		p.SleepMost = min(p.SleepMost, sleepQueued)
 	}
 	return p

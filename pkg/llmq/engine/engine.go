@@ -87,6 +87,9 @@ type Call struct {
 	Request  llmq.Request
 	QueuedAt time.Time // when it was sent to the queue; zero if it was not
 	Limit    time.Time // this process can't run past it; zero is no limit
+	// Direct says that its caller waits right here and that no message stands for it (FEATURES E12). It gets a slot only
+	// beyond the rt calls that wait for one, and what would have to wait is released at once.
+	Direct bool
 }
 
 // Action says what is to become of the call's message.
@@ -111,15 +114,20 @@ type Verdict struct {
 	Reason string        // for logs and metrics; from a short list
 	Err    *llmq.Error   // Refuse: why
 	Defer  func(context.Context)
+	// Result is the end that this run has come to, for a caller who waits right here. It is there although the state store could not be
+	// told of it. nil where there is none, or another owner's stands.
+	Result *llmq.Result
 }
 
 // ReasonStoreUnavailable is the reason of a verdict that the state store's silence made. For how long that
 // lasts the engine does not know; whoever does sets the release's time.
 const ReasonStoreUnavailable = "store_unavailable"
 
+// ReasonBusy is the reason of a release because another owner runs the request.
+const ReasonBusy = "running_elsewhere"
+
 // The other reasons.
 const (
-	reasonBusy        = "running_elsewhere"
 	reasonDeferred    = "deferred"
 	reasonNoCapacity  = "no_capacity"
 	reasonUnknown     = "model_not_configured"
@@ -138,6 +146,7 @@ const (
 func (e *Engine) Run(ctx context.Context, c Call) Verdict {
 	r := e.newRun(c)
 	v := r.run(ctx)
+	v.Result = r.result
 	r.log.Debug("call_ended", "action", v.Action, "reason", v.Reason, "attempts", r.meta.Attempts, "target", r.meta.Target)
 	return v
 }

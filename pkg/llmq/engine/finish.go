@@ -36,6 +36,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 	} else {
 		res.Reply.Meta = r.meta
 	}
+	r.result = &res
 	stored, inside, err := r.Results.Encode(storing, res)
 	if inside != nil {
 		r.log.Error("body store failed; the reply lies in the state store", "bytes", len(stored), "error", inside)
@@ -74,6 +75,7 @@ func (r *run) storeResult(ctx context.Context, stored []byte, failure *llmq.Erro
 			r.logSpent(reasonCancelled, spent)
 			return r.finish(ctx, llmq.Result{Err: cancelled()}, spent), nil // the slot has gone back
 		case err == nil:
+			r.result = nil
 			r.log.Warn("result dropped: another owner has the claim")
 			if !isCancel {
 				r.logSpent(reasonLost, spent)

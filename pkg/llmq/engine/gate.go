@@ -16,7 +16,8 @@ type ask struct {
 	lane   llmq.Lane
 	callID string
 	load   provider.Load
-	until  time.Time // when an rt request gives up waiting; until then it counts as waiting
+	until  time.Time // when an rt request gives up waiting; until then it counts as waiting. Zero: it does not wait
+	direct bool      // see Call
 }
 
 // tokens is what the call reserves.
@@ -25,7 +26,7 @@ func (a ask) tokens() int {
 }
 
 func (a ask) capacity() capacity.Ask {
-	return capacity.Ask{Target: a.target, Lane: a.lane, CallID: a.callID, Tokens: a.tokens(), Until: a.until}
+	return capacity.Ask{Target: a.target, Lane: a.lane, CallID: a.callID, Tokens: a.tokens(), Until: a.until, Direct: a.direct}
 }
 
 // shortage is what an admission lacked.

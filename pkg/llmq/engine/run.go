@@ -27,6 +27,7 @@ type run struct {
 	claim   claims.Claim
 	owns    bool          // the claim was taken
 	failure *llmq.Error   // what the caller is told when no step is left; nil before the first
+	result  *llmq.Result  // what the request has come to; nil before that, and where it is another owner's to tell
 	asked   int           // admissions granted so far
 	answer  *admission    // the last one's answer, where no slot came and nobody has looked at it yet
 	waited  time.Duration // for a slot, in all

@@ -23,10 +23,13 @@ type held struct {
 // ask is what the current step is asked for. It is noted as open until its answer is known to leave nothing
 // behind.
 func (r *run) ask() ask {
-	if r.givesUp.IsZero() {
-		r.givesUp = r.bound(time.Now().Add(r.cfg.RTCapacityWait))
+	a := ask{target: r.target(), lane: r.Request.Lane, callID: r.callID(), load: r.load(), direct: r.Direct}
+	if !r.Direct {
+		if r.givesUp.IsZero() {
+			r.givesUp = r.bound(time.Now().Add(r.cfg.RTCapacityWait))
+		}
+		a.until = r.givesUp
 	}
-	a := ask{target: r.target(), lane: r.Request.Lane, callID: r.callID(), load: r.load(), until: r.givesUp}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.ContainsFunc(r.open, a.same) {
@@ -62,7 +65,7 @@ func (r *run) load() provider.Load {
 func (r *run) admit(of ask, a admission) *admission {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waits := !a.granted && a.never == nil && of.lane == llmq.LaneRT
+	waits := !a.granted && a.never == nil && of.lane == llmq.LaneRT && !of.direct
 	if !waits {
 		r.open = slices.DeleteFunc(r.open, of.same)
 	}

@@ -39,7 +39,10 @@ func (r *run) acquire(ctx context.Context) *ending {
 	began := time.Now()
 	defer func() { r.waited += time.Since(began) }()
 	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: retryFull}
-	if r.Request.Lane == llmq.LaneRT {
+	switch {
+	case r.Direct:
+		w.until = began
+	case r.Request.Lane == llmq.LaneRT:
 		w.until = r.bound(began.Add(max(0, r.cfg.RTCapacityWait-r.waited)))
 	}
 	w.stepEnd = earlier(began.Add(stepWait), w.until)
@@ -61,7 +64,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 		w.dark = w.dark || a.unheard
 		w.hear(a, r.Request.Lane)
 		over, hopped := r.hop(&w, a)
-		if over {
+		if over && !r.Direct {
 			return r.nowhere(a)
 		}
 		if !hopped {
@@ -191,6 +194,8 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 		return release(0, reasonOutOfTime) // cut by this process's end, not the wait's
 	case w.dark: // nobody knows whether a slot was free
 		return release(jitter(2*time.Second, 8*time.Second), ReasonStoreUnavailable)
+	case r.Direct:
+		return release(w.least, reasonNoCapacity)
 	case r.Request.Lane == llmq.LaneRT:
 		failure := r.short(w.least, a.short)
 		if a.short == targetClosed && r.failure != nil {
