@@ -35,8 +35,9 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		gjson     = "github.com/tidwall/"
 		keys      = self + "/internal/keys"
 		luascript = self + "/internal/luascript"
+		pubsub    = self + "/internal/pubsub"
 	)
-	state := []string{self + "$", keys, luascript, redis, xxhash, atomic, cpu}
+	state := []string{self + "$", keys, luascript, pubsub, redis, xxhash, atomic, cpu}
 	for pkg, allowed := range map[string][]string{
 		"pkg/llmq":                     {self + "$"},
 		"pkg/llmq/queue":               {self + "$"},
@@ -45,6 +46,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/fallback":            {self + "$"},
 		"pkg/llmq/config":              {self + "$", self + "/queue$", "go.yaml.in/yaml"},
 		"pkg/llmq/internal/keys":       {self + "$"},
+		"pkg/llmq/internal/pubsub":     {redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/luascript":  {self + "$", redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/strictjson": {self + "$", jsontext},
 		"pkg/llmq/capacity":            state,

@@ -11,13 +11,12 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/pubsub"
 )
 
 const (
 	// stopsWithin bounds how long the end of a session waits for the server.
 	stopsWithin = 500 * time.Millisecond
-	// stopsIdle is how long an unused connection is trusted: the process may have been frozen.
-	stopsIdle = 30 * time.Second
 	// stopsAsk is how long after a subscription stands those ask that had begun before, for what was said in
 	// between. The first subscription of a process is often a little later than its first take; who has
 	// ended by then need not ask.
@@ -33,12 +32,11 @@ type Stops struct {
 	client  redis.UniversalClient
 	worker  string
 	channel string
+	spare   pubsub.Spare // between sessions
 
 	mu      sync.Mutex        // guards all below
 	runs    map[string]*Watch // by owner
 	session *stopSession      // nil while nothing runs
-	idle    *redis.PubSub     // a connection without subscriptions, kept for the next session
-	since   time.Time         // when idle was put aside, on the wall clock
 }
 
 // NewStops is one process's.
@@ -64,14 +62,12 @@ type Watch struct {
 // one comes; look is called when one may have been missed: the claim then tells.
 // Neither may block. The caller must call [Watch.Close].
 func (s *Stops) Watch(owner string, stop, look func()) *Watch {
-	s.dropStale()
 	w := &Watch{stops: s, owner: owner, stop: stop, look: look}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs[owner] = w
 	if s.session == nil {
-		s.session = newStopSession(s, s.idle)
-		s.idle = nil
+		s.session = newStopSession(s)
 	}
 	return w
 }
@@ -115,39 +111,7 @@ func (w *Watch) Close() {
 }
 
 // Close drops the connection that is kept for the next run. No watch may be left.
-func (s *Stops) Close() error {
-	s.mu.Lock()
-	idle := s.idle
-	s.idle = nil
-	s.mu.Unlock()
-	if idle == nil {
-		return nil
-	}
-	return idle.Close()
-}
-
-// dropStale closes a kept connection that has been idle for too long to be trusted.
-func (s *Stops) dropStale() {
-	s.mu.Lock()
-	var stale *redis.PubSub
-	if s.idle != nil && time.Now().Round(0).Sub(s.since) > stopsIdle {
-		stale, s.idle = s.idle, nil
-	}
-	s.mu.Unlock()
-	if stale != nil {
-		_ = stale.Close() // nothing is left to be told
-	}
-}
-
-func (s *Stops) keepIdle(sub *redis.PubSub) {
-	s.mu.Lock()
-	extra := s.idle
-	s.idle, s.since = sub, time.Now().Round(0)
-	s.mu.Unlock()
-	if extra != nil {
-		_ = extra.Close() // nothing is left to be told
-	}
-}
+func (s *Stops) Close() error { return s.spare.Close() }
 
 // tell passes a word on to the run that it is for.
 func (s *Stops) tell(owner string) {
@@ -186,12 +150,9 @@ type stopSession struct {
 	done   sync.WaitGroup
 }
 
-func newStopSession(s *Stops, sub *redis.PubSub) *stopSession {
+func newStopSession(s *Stops) *stopSession {
 	ctx, cancel := context.WithCancel(context.Background())
-	if sub == nil {
-		sub = s.client.Subscribe(ctx)
-	}
-	x := &stopSession{stops: s, sub: sub, quiet: make(chan struct{}), ctx: ctx, cancel: cancel}
+	x := &stopSession{stops: s, sub: s.spare.Take(ctx, s.client), quiet: make(chan struct{}), ctx: ctx, cancel: cancel}
 	x.done.Go(func() { defer close(x.quiet); x.listen(ctx) })
 	return x
 }
@@ -219,7 +180,7 @@ func (x *stopSession) end() {
 func (x *stopSession) wait() {
 	x.done.Wait()
 	if x.clean.Load() {
-		x.stops.keepIdle(x.sub)
+		x.stops.spare.Keep(x.sub)
 	}
 }
 

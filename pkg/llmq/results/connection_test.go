@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/pubsub"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
 
@@ -149,12 +150,12 @@ func TestHub_IdleConnectionIsReusedWhileFreshAndDroppedWhenStale(t *testing.T) {
 		}
 		cycle("a")
 		one := l.dials.Load()
-		time.Sleep(idleFor)
+		time.Sleep(pubsub.TrustedFor)
 		cycle("b")
 		if got := l.dials.Load(); got != one {
 			t.Errorf("a fresh idle connection was not used again: %d dials, want %d", got, one)
 		}
-		time.Sleep(idleFor + time.Millisecond)
+		time.Sleep(pubsub.TrustedFor + time.Millisecond)
 		l.die() // what a freeze may do to it
 		start := time.Now()
 		cycle("c")
@@ -177,16 +178,18 @@ func TestHub_NothingIsSubscribedWhileNobodyWaits(t *testing.T) {
 		if n := subscribers(); n != 1 {
 			t.Errorf("%d subscribers while one waits", n)
 		}
+		h.mu.Lock()
+		used := h.session.sub
+		h.mu.Unlock()
 		w.Close()
 		if n := subscribers(); n != 0 {
 			t.Errorf("%d subscribers while nobody waits", n)
 		}
-		h.mu.Lock()
-		kept := h.idle != nil
-		h.mu.Unlock()
-		if !kept {
+		next := h.spare.Take(t.Context(), c)
+		if next != used {
 			t.Error("the connection was not kept for the next waiter")
 		}
+		h.spare.Keep(next)
 	})
 }
 

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/pubsub"
 )
 
 // SweepEvery is when the result of a new waiter is read at the latest without its having
@@ -33,17 +32,13 @@ const readMost = 1000
 // A Hub is safe for concurrent use. The zero value is not usable.
 type Hub struct {
 	store *Store
+	spare pubsub.Spare // between sessions
 
 	mu      sync.Mutex           // guards all below
 	waiting map[string][]*Waiter // by channel
 	due     []*Waiter            // to be read next; some may be closed by now
 	session *session             // nil while nobody waits
-	idle    *redis.PubSub        // a connection without subscriptions, kept for the next session
-	since   time.Time            // when idle was put aside, on the wall clock: the process may have been frozen
 }
-
-// idleFor is how long an unused connection is trusted.
-const idleFor = 30 * time.Second
 
 // NewHub is a hub over a store's connection.
 func NewHub(s *Store) *Hub { return &Hub{store: s, waiting: map[string][]*Waiter{}} }
@@ -67,7 +62,6 @@ type Waiter struct {
 func (h *Hub) Subscribe(ctx context.Context, r llmq.Request) (*Waiter, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	h.dropStale()
 	k := h.store.keys.Call(r.Tenant, r.RID())
 	w := &Waiter{hub: h, channel: k.Wake, key: k.Result, ready: make(chan struct{}), got: make(chan []byte, 1)}
 	s, isFirst := h.add(w) //nolint:contextcheck // a session is not one waiter's: it ends with the last
@@ -92,7 +86,7 @@ func (h *Hub) add(w *Waiter) (*session, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.session == nil {
-		h.session = newSession(h, h.takeIdle())
+		h.session = newSession(h)
 	}
 	others := h.waiting[w.channel]
 	h.waiting[w.channel] = append(others, w)
@@ -135,16 +129,7 @@ func (w *Waiter) Close() {
 }
 
 // Close drops the connection that is kept for the next waiter. No waiter may be left.
-func (h *Hub) Close() error {
-	h.mu.Lock()
-	idle := h.idle
-	h.idle = nil
-	h.mu.Unlock()
-	if idle == nil {
-		return nil
-	}
-	return idle.Close()
-}
+func (h *Hub) Close() error { return h.spare.Close() }
 
 type left int
 
@@ -172,37 +157,6 @@ func (h *Hub) remove(w *Waiter) (*session, left) {
 	}
 	h.session, h.due = nil, nil
 	return s, noneAtAll
-}
-
-// takeIdle hands over the kept connection. The caller holds h.mu.
-func (h *Hub) takeIdle() *redis.PubSub {
-	sub := h.idle
-	h.idle = nil
-	return sub
-}
-
-// dropStale closes a kept connection that has been idle for too long to be trusted
-// after a freeze.
-func (h *Hub) dropStale() {
-	h.mu.Lock()
-	var stale *redis.PubSub
-	if h.idle != nil && time.Now().Round(0).Sub(h.since) > idleFor {
-		stale = h.takeIdle()
-	}
-	h.mu.Unlock()
-	if stale != nil {
-		_ = stale.Close() // nothing is left to be told
-	}
-}
-
-func (h *Hub) keepIdle(sub *redis.PubSub) {
-	h.mu.Lock()
-	extra := h.idle
-	h.idle, h.since = sub, time.Now().Round(0)
-	h.mu.Unlock()
-	if extra != nil {
-		_ = extra.Close() // nothing is left to be told
-	}
 }
 
 // setDue puts w down to be read. The caller holds h.mu.

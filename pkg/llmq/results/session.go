@@ -22,12 +22,9 @@ type session struct {
 	done   sync.WaitGroup
 }
 
-func newSession(h *Hub, sub *redis.PubSub) *session {
+func newSession(h *Hub) *session {
 	ctx, cancel := context.WithCancel(context.Background())
-	if sub == nil {
-		sub = h.store.client.Subscribe(ctx)
-	}
-	s := &session{hub: h, sub: sub, wake: make(chan struct{}, 1), quiet: make(chan struct{}), cancel: cancel}
+	s := &session{hub: h, sub: h.spare.Take(ctx, h.store.client), wake: make(chan struct{}, 1), quiet: make(chan struct{}), cancel: cancel}
 	s.done.Go(func() { defer close(s.quiet); s.listen(ctx) })
 	s.done.Go(func() { s.read(ctx) })
 	return s
@@ -82,7 +79,7 @@ func (s *session) stop(channel string) {
 	}
 	s.done.Wait()
 	if clean {
-		s.hub.keepIdle(s.sub)
+		s.hub.spare.Keep(s.sub)
 	}
 }
 
