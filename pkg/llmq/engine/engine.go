@@ -17,6 +17,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/fallback"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
@@ -149,4 +150,14 @@ func (e *Engine) Run(ctx context.Context, c Call) Verdict {
 	v.Result = r.result
 	r.log.Debug("call_ended", "action", v.Action, "reason", v.Reason, "attempts", r.meta.Attempts, "target", r.meta.Target)
 	return v
+}
+
+// Ended reports whether a request's end is stored.
+func (e *Engine) Ended(ctx context.Context, r llmq.Request) (bool, error) {
+	var b luascript.Batch
+	done := e.Claims.Done(&b, r)
+	if err := b.Run(ctx, e.Valkey); err != nil {
+		return false, err
+	}
+	return done()
 }

@@ -196,6 +196,10 @@ func (noQueue) Extend(_ context.Context, _ queue.Name, leases []queue.Lease) []e
 	return make([]error, len(leases))
 }
 
+func (noQueue) Delete(_ context.Context, _ queue.Name, receipts []string) []error {
+	return make([]error, len(receipts))
+}
+
 func (noQueue) Depth(context.Context, queue.Name) (queue.Depth, error) { return queue.Depth{}, nil }
 
 const tenant = "t"

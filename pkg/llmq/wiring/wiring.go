@@ -66,6 +66,7 @@ type Process struct {
 type bodies interface {
 	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
 	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
+	Delete(ctx context.Context, key string) error
 }
 
 // New loads the configuration that env names and builds the shared parts. log is for
@@ -211,6 +212,8 @@ func (noBodies) Put(context.Context, string, []byte) (llmq.Ref, error) {
 func (noBodies) Get(context.Context, llmq.Ref) ([]byte, error) {
 	return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at a bucket, and none is configured").At("ref")
 }
+
+func (noBodies) Delete(context.Context, string) error { return nil }
 
 // Logger is the process's log: JSON lines on standard error at the given level.
 func Logger(level slog.Level) *slog.Logger {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"time"
@@ -25,42 +24,31 @@ func envelopeLimits() strictjson.Limits {
 	return l
 }
 
-// decodeBy is decode, given up at a time after which a body would come too late; zero is
-// no limit.
-func (w *Worker) decodeBy(ctx context.Context, m queue.Message, limit time.Time) (llmq.Request, error) {
-	if !limit.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, limit)
-		defer cancel()
-	}
-	return w.decode(ctx, m)
-}
-
-// decode reads a message as a request. What it refuses is an *llmq.Error whose code
-// says what is to become of the message.
-func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, error) {
+// decode reads a message as a request, whose body is still to be loaded where it lies at ref. What it refuses
+// is an *llmq.Error whose code says what is to become of the message.
+func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
 	if err := strictjson.Check(m.Body, envelopeLimits()); err != nil {
-		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "%s", llmq.AsError(err).Message).At(llmq.AsError(err).Field)
+		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeBadEnvelope, "%s", llmq.AsError(err).Message).At(llmq.AsError(err).Field)
 	}
 	env, err := llmq.DecodeEnvelope(m.Body)
 	if err != nil {
-		return llmq.Request{}, err
+		return llmq.Request{}, nil, err
 	}
 	here, ok := w.homes[m.Queue]
 	if !ok {
 		// A newer deployment's queue, read by a process of the one before.
-		return llmq.Request{}, llmq.Errorf(llmq.CodeModelNotConfigured, "the queue %s belongs to no configured model", m.Queue)
+		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeModelNotConfigured, "the queue %s belongs to no configured model", m.Queue)
 	}
 	ref, err := llmq.ParseModelRef(env.Model)
 	if err != nil {
-		return llmq.Request{}, err
+		return llmq.Request{}, nil, err
 	}
 	if env.ReplyTo != "" {
-		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: this release has none; leave it out").At("reply_to")
+		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: this release has none; leave it out").At("reply_to")
 	}
 	lane, err := w.checkHome(here, ref, env)
 	if err != nil {
-		return llmq.Request{}, err
+		return llmq.Request{}, nil, err
 	}
 	req := llmq.Request{
 		ID: env.ID, Tenant: env.Tenant, KeyID: env.KeyID, Op: env.Op, Model: ref, Lane: lane, Fallback: env.Fallback,
@@ -72,21 +60,10 @@ func (w *Worker) decode(ctx context.Context, m queue.Message) (llmq.Request, err
 	if req.Fallback == "" {
 		req.Fallback = llmq.FallbackChain
 	}
-	field := "params"
-	if env.Ref != nil {
-		field = "ref"
-		if !strings.HasPrefix(env.Ref.Key, "off/"+llmq.TenantHash(req.Tenant)+"/") {
-			return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at what is not the tenant's").At("ref")
-		}
-		if req.Body, err = w.Bodies.Get(ctx, *env.Ref); err != nil {
-			return llmq.Request{}, err
-		}
+	if env.Ref != nil && !strings.HasPrefix(env.Ref.Key, "off/"+llmq.TenantHash(req.Tenant)+"/") {
+		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at what is not the tenant's").At("ref")
 	}
-	// Inside the envelope the body's own names were too deep to be guarded.
-	if err := strictjson.Check(req.Body, strictjson.Default()); err != nil {
-		return llmq.Request{}, llmq.Errorf(llmq.CodeBadEnvelope, "%s: %s", field, llmq.AsError(err).Message).At(field)
-	}
-	return req, checkStream(req)
+	return req, env.Ref, nil
 }
 
 // checkStream refuses a body that asks for a stream, as the door does: its reply would be

@@ -25,7 +25,7 @@ func sleeps(secs map[string]int) func(context.Context, engine.Call) engine.Verdi
 }
 
 // DS10: the lease replaces the queue's long visibility at once, one batch per queue, and
-// is renewed every ten seconds for what is still worked on.
+// is renewed every ten seconds for what is still worked on. What has ended is deleted then.
 // B7, the message's lease.
 func TestKeeper_RenewsWhatIsWorkedOn(t *testing.T) {
 	t.Parallel()
@@ -41,6 +41,8 @@ func TestKeeper_RenewsWhatIsWorkedOn(t *testing.T) {
 			"10s hide h2 of llm-chat-a-rt for 55s (1 of 2)", "10s hide h3 of llm-chat-a-rt for 55s (2 of 2)",
 			"10s hide h4 of llm-chat-a for 55s (1 of 1)",
 			"20s hide h3 of llm-chat-a-rt for 55s (1 of 1)",
+			// What has ended need not wait for its neighbours.
+			"10s delete h1 of llm-chat-a-rt (1 of 1)", "20s delete h2 of llm-chat-a-rt (1 of 1)", "20s delete h4 of llm-chat-a (1 of 1)",
 		}
 		got := w.done()
 		slices.Sort(want) // queues come in any order

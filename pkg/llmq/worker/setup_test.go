@@ -24,6 +24,9 @@ type world struct {
 	get    func(ctx context.Context, ref llmq.Ref) ([]byte, error)
 	send   func(ctx context.Context, q queue.Name) error
 	extend func(ctx context.Context, q queue.Name, leases []queue.Lease) error
+	delete func(ctx context.Context, q queue.Name, receipts []string) []error
+	remove func(ctx context.Context, key string) error // a stored body
+	ended  func(ctx context.Context, r llmq.Request) (bool, error)
 
 	start time.Time
 	log   bytes.Buffer // slog's handler guards it; read it after Handle
@@ -66,7 +69,22 @@ func (r runner) Run(ctx context.Context, c engine.Call) engine.Verdict {
 	return r.run(ctx, c)
 }
 
+func (r runner) Ended(ctx context.Context, q llmq.Request) (bool, error) {
+	if r.ended == nil {
+		return false, nil
+	}
+	return r.ended(ctx, q)
+}
+
 type bodies struct{ *world }
+
+func (b bodies) Delete(ctx context.Context, key string) error {
+	b.note("remove %s", key)
+	if b.remove == nil {
+		return nil
+	}
+	return b.remove(ctx, key)
+}
 
 func (b bodies) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) { return b.get(ctx, ref) }
 
@@ -105,7 +123,20 @@ func (q fakeQueue) Extend(ctx context.Context, name queue.Name, leases []queue.L
 	return errs
 }
 
-func (fakeQueue) Depth(context.Context, queue.Name) (queue.Depth, error) { return queue.Depth{}, nil }
+func (q fakeQueue) Delete(ctx context.Context, name queue.Name, receipts []string) []error {
+	errs := make([]error, len(receipts))
+	if q.delete != nil {
+		errs = q.delete(ctx, name, receipts)
+	}
+	for i, r := range receipts {
+		what := "delete"
+		if errs[i] != nil {
+			what = "can't delete"
+		}
+		q.note("%s %s of %s (%d of %d)", what, r, name, i+1, len(receipts))
+	}
+	return errs
+}
 
 var names = queue.Names{Prefix: "llm"}
 

@@ -50,11 +50,21 @@ type Outcome struct {
 // runner is what the worker needs of the engine.
 type runner interface {
 	Run(ctx context.Context, c engine.Call) engine.Verdict
+	Ended(ctx context.Context, r llmq.Request) (bool, error)
 }
 
-// bodies fetches what a message's ref points at.
+// messages is what the worker needs of its queues.
+type messages interface {
+	Send(ctx context.Context, q queue.Name, m queue.Outgoing) error
+	Extend(ctx context.Context, q queue.Name, leases []queue.Lease) []error
+	Delete(ctx context.Context, q queue.Name, receipts []string) []error
+}
+
+// bodies holds what messages' refs point at.
 type bodies interface {
+	// Get fails as [fs.ErrNotExist] where nothing is stored.
 	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
+	Delete(ctx context.Context, key string) error
 }
 
 // Timeouts are a lane's deadlines, counted from when a message was first sent.
@@ -68,11 +78,12 @@ type Config struct {
 	Names     queue.Names
 	Catalogue llmq.Catalogue
 	Timeouts  map[llmq.Lane]Timeouts // one of each lane
+	BodyBytes int64                  // what the bodies of all that runs may take in memory; 0 is no bound
 }
 
 // Deps are the worker's collaborators; all are required but the last two.
 type Deps struct {
-	Queue   queue.Queue
+	Queue   messages
 	Engine  runner
 	Bodies  bodies
 	Log     *slog.Logger
@@ -80,11 +91,13 @@ type Deps struct {
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
 }
 
-// Worker handles batches. It is safe for concurrent use and keeps no state of them.
+// Worker handles batches. It is safe for concurrent use. Of batches it keeps only how much
+// memory they take.
 type Worker struct {
 	cfg Config
 	Deps
 	homes map[queue.Name]home // every queue of the deployment
+	rooms *room
 }
 
 // home is what a queue's name stands for.
@@ -113,7 +126,7 @@ func New(cfg Config, d Deps) (*Worker, error) {
 		slices.SortFunc(faults, func(a, b error) int { return slices.Compare([]byte(a.Error()), []byte(b.Error())) })
 		return nil, errors.Join(faults...)
 	}
-	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}}
+	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}, rooms: &room{size: cfg.BodyBytes}}
 	for _, m := range cfg.Catalogue.Models() {
 		for _, l := range m.Lanes {
 			w.homes[cfg.Names.Model(m.Alias, l)] = home{m.Alias, l}
@@ -126,30 +139,36 @@ func New(cfg Config, d Deps) (*Worker, error) {
 // their order. It returns when everything it started has ended, some time before the
 // context's deadline.
 func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
-	out := make([]Outcome, len(msgs))
-	for i, m := range msgs {
-		out[i] = Outcome{MessageID: m.ID, Action: Keep, Reason: "not_finished"}
+	ds, of := unite(msgs)
+	ends := make([]Outcome, len(ds))
+	for i, d := range ds {
+		ends[i] = Outcome{MessageID: d.ID, Action: Keep, Reason: "not_finished"}
 	}
 	var limit time.Time
 	if d, ok := ctx.Deadline(); ok {
 		limit = d.Add(-Margin)
 	}
-	keeper := w.keep(ctx, msgs)
-	defer keeper.stop()
+	keeper := w.keep(ctx, ds)
 	var wg sync.WaitGroup
-	for i := range msgs {
+	for i, d := range ds {
 		wg.Go(func() {
-			defer keeper.forget(i)
+			defer func() { keeper.over(i, ends[i].Action == Ack) }()
 			defer func() {
 				if p := recover(); p != nil {
 					// The value may hold a body; its type may not.
-					w.Log.Error("message handling panicked", "message_id", msgs[i].ID, "panic_type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
+					w.Log.Error("message handling panicked", "message_id", d.ID, "panic_type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 				}
 			}()
-			out[i] = w.handle(ctx, msgs[i], limit, func() { keeper.settle(i) })
+			ends[i] = w.handle(ctx, d, limit, func() { keeper.settle(i) })
 		})
 	}
 	wg.Wait()
+	keeper.stop()
+	keeper.retire(ctx)
+	out := make([]Outcome, len(msgs))
+	for i := range msgs {
+		out[i] = ends[of[i]]
+	}
 	w.count(msgs, out)
 	return out
 }
@@ -179,21 +198,37 @@ func (w *Worker) labels(m queue.Message) telemetry.Labels {
 
 // handle runs one message. settle ends its renewals, before its visibility is set to
 // anything else.
-func (w *Worker) handle(ctx context.Context, m queue.Message, limit time.Time, settle func()) Outcome {
+func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settle func()) Outcome {
 	log := w.Log.With("message_id", m.ID, "queue", string(m.Queue))
-	req, err := w.decodeBy(ctx, m, limit)
+	req, ref, err := w.decode(m.Message)
 	if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, llmq.AsError(err))
+	}
+	leave, roomy := w.rooms.enter(ctx, weight(m.Body, ref), until(req.Deadline, limit))
+	if !roomy {
+		settle()
+		w.release(ctx, log, m, spare(m.Message, req.Deadline), noRoom)
+		return Outcome{m.ID, Keep, noRoom}
+	}
+	defer leave()
+	if isStored, err := w.load(ctx, &req, ref, limit); err != nil {
+		settle()
+		return w.refuse(ctx, log, m, llmq.AsError(err))
+	} else if isStored {
+		return Outcome{m.ID, Ack, "already_stored"}
 	}
 	v := w.Engine.Run(ctx, engine.Call{Request: req, QueuedAt: m.SentAt, Limit: limit})
 	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
 	switch v.Action {
 	case engine.Stored:
 		out.Action = Ack
+		if ref != nil {
+			m.body = ref.Key
+		}
 	case engine.Release:
 		settle()
-		w.release(ctx, log, m, max(w.outagePace(req.Deadline, v), spare(m, req.Deadline)), v.Reason)
+		w.release(ctx, log, m, max(w.outagePace(req.Deadline, v), spare(m.Message, req.Deadline)), v.Reason)
 		if v.Defer != nil {
 			v.Defer(context.WithoutCancel(ctx))
 		}
@@ -217,19 +252,19 @@ const (
 
 // refuse handles a message that is no request for this worker: it goes back while
 // waiting may help, else to the dead-letter queue with its reason.
-func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m queue.Message, why *llmq.Error) Outcome {
+func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, why *llmq.Error) Outcome {
 	switch {
 	case (errors.Is(why, llmq.CodeNewerEnvelope) || errors.Is(why, llmq.CodeModelNotConfigured)) && time.Since(m.SentAt) < newerFor:
 		w.release(ctx, log, m, newerEvery, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	case errors.Is(why, llmq.CodeQueueUnavailable), errors.Is(why, llmq.CodeInternal): // nothing is known against the message
 		log.Warn("body not fetched", "cause", why.Err)
-		w.release(ctx, log, m, max(storeRetry, spare(m, time.Time{})), string(why.Code))
+		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
-	if err := w.deadLetter(ctx, m, why); err != nil {
+	if err := w.deadLetter(ctx, m.Message, why); err != nil {
 		log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
-		w.release(ctx, log, m, max(storeRetry, spare(m, time.Time{})), string(why.Code))
+		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
 	log.Warn("dead-lettered", "reason", string(why.Code), "field", llmq.Clip(why.Field, 60), "sender", m.SenderID)
@@ -262,13 +297,13 @@ const maxHints = 8
 
 // release sets when the message comes back. Where that fails, it comes back at the end
 // of its lease.
-func (w *Worker) release(ctx context.Context, log *slog.Logger, m queue.Message, after time.Duration, reason string) {
+func (w *Worker) release(ctx context.Context, log *slog.Logger, m *delivery, after time.Duration, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	l := w.labels(m)
+	l := w.labels(m.Message)
 	l.Reason = reason
 	w.Metrics.Count(telemetry.Released, l, 1)
-	if err := w.Queue.Extend(ctx, m.Queue, []queue.Lease{{Receipt: m.Receipt, For: min(after, maxRelease)}})[0]; err != nil {
+	if err := errors.Join(w.Queue.Extend(ctx, m.Queue, m.leases(min(after, maxRelease)))...); err != nil {
 		log.Warn("visibility not changed", "reason", reason, "error", err)
 		return
 	}

@@ -207,32 +207,3 @@ func TestHandle_RunsItsMessagesSideBySide(t *testing.T) {
 		}
 	})
 }
-
-// H10 a: SQS may put one message into a batch twice. Each copy has its own receipt and
-// outcome; the claim decides which one runs.
-func TestHandle_CopiesInOneBatchAreHandledEach(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, w *world) {
-		w.run = func(context.Context, engine.Call) engine.Verdict {
-			w.mu.Lock()
-			isFirst := len(w.calls) == 1
-			w.mu.Unlock()
-			if isFirst {
-				time.Sleep(time.Second)
-				return engine.Verdict{Action: engine.Stored, Reason: "ok"}
-			}
-			return engine.Verdict{Action: engine.Release, After: 45 * time.Second, Reason: "running_elsewhere"}
-		}
-		copies := []queue.Message{message("m1", envelope("r-1")), message("m1", envelope("r-1"))}
-		copies[0].Receipt, copies[1].Receipt = "h1", "h2"
-		out := w.Handle(t.Context(), copies)
-		kept := slices.IndexFunc(out, func(o worker.Outcome) bool { return o.Action == worker.Keep })
-		if kept < 0 || out[1-kept].Action != worker.Ack || out[0].MessageID != "m1" || out[1].MessageID != "m1" {
-			t.Fatalf("outcomes %+v, want one of each", out)
-		}
-		want := "0s hide " + copies[kept].Receipt + " of llm-chat-a-rt for 45s (1 of 1)"
-		if did := w.done(); len(did) != 3 || did[2] != want {
-			t.Errorf("did %q, want two leases and then %q", did, want)
-		}
-	})
-}

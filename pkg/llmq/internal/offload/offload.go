@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -51,7 +52,7 @@ func (b *Bucket) Put(ctx context.Context, key string, body []byte) (llmq.Ref, er
 
 // Get fetches a body and checks its length and hash. A reference of another form
 // causes no call at all. A body that is missing or is not what the reference
-// announced is [llmq.CodeBadEnvelope]; a store that fails, [llmq.CodeQueueUnavailable].
+// announced is [llmq.CodeBadEnvelope], a missing one [fs.ErrNotExist] too; a store that fails, [llmq.CodeQueueUnavailable].
 func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
 	if !keyForm.MatchString(ref.Key) || ref.Bytes < 1 || ref.Bytes > MaxBytes || len(ref.SHA256) != 64 {
 		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref is not of its form").At("ref")
@@ -59,7 +60,7 @@ func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
 	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: &ref.Key})
 	if err != nil {
 		if isMissing(err) {
-			return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(err)
+			return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fmt.Errorf("%w: %w", fs.ErrNotExist, err))
 		}
 		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("get %s: %w", ref.Key, err))
 	}

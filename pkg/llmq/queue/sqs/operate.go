@@ -3,7 +3,6 @@ package sqs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -61,31 +60,18 @@ func message(q queue.Name, m types.Message) queue.Message {
 
 // Delete implements queue.Operator by batches of ten.
 func (c *Client) Delete(ctx context.Context, q queue.Name, receipts []string) []error {
-	errs := make([]error, len(receipts))
-	for from := 0; from < len(receipts); from += batchEntries {
-		c.deleteBatch(ctx, q, receipts[from:min(from+batchEntries, len(receipts))], errs[from:])
-	}
-	return errs
-}
-
-func (c *Client) deleteBatch(ctx context.Context, q queue.Name, receipts []string, errs []error) {
-	in := &sqs.DeleteMessageBatchInput{QueueUrl: c.url(q)}
-	for i, r := range receipts {
-		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(r)})
-	}
-	out, err := c.api.DeleteMessageBatch(ctx, in)
-	if err != nil {
-		err = unavailable("delete from", q, err)
-		for i := range receipts {
-			errs[i] = err
+	return tens("delete from", q, len(receipts), func(b batch) {
+		in := &sqs.DeleteMessageBatchInput{QueueUrl: c.url(q)}
+		for _, i := range b.places {
+			in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: entry(i), ReceiptHandle: aws.String(receipts[i])})
 		}
-		return
-	}
-	for _, f := range out.Failed {
-		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil && i >= 0 && i < len(receipts) {
-			errs[i] = fmt.Errorf("delete from %s: %s: %s", q, aws.ToString(f.Code), aws.ToString(f.Message))
+		out, err := c.api.DeleteMessageBatch(ctx, in)
+		if err != nil {
+			b.told(err, nil, nil)
+			return
 		}
-	}
+		b.told(nil, ids(out.Successful, func(e types.DeleteMessageBatchResultEntry) *string { return e.Id }), out.Failed)
+	})
 }
 
 // Purge implements queue.Operator.

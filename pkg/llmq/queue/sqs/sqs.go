@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -105,42 +104,17 @@ func (c *Client) sendBatch(ctx context.Context, q queue.Name, ms []queue.Outgoin
 	for _, i := range named {
 		m := ms[i]
 		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(string(m.Body)), DelaySeconds: delay(m), MessageAttributes: attributes(m), MessageGroupId: group(m),
+			Id: entry(i), MessageBody: aws.String(string(m.Body)), DelaySeconds: delay(m), MessageAttributes: attributes(m), MessageGroupId: group(m),
 		})
-		errs[i] = unavailable("send to", q, errUntold)
 	}
+	b := batch{"send to", q, named, errs}
 	out, err := c.api.SendMessageBatch(ctx, in)
 	if err != nil {
-		for _, i := range named {
-			errs[i] = unavailable("send to", q, err)
-		}
+		b.told(err, nil, nil)
 		return
 	}
-	sent := func(id *string) (int, bool) {
-		i, err := strconv.Atoi(aws.ToString(id))
-		return i, err == nil && slices.Contains(named, i)
-	}
-	for _, e := range out.Successful {
-		if i, ok := sent(e.Id); ok {
-			errs[i] = nil
-		}
-	}
-	for _, e := range out.Failed {
-		i, ok := sent(e.Id)
-		if !ok {
-			continue
-		}
-		err := fmt.Errorf("%s: %s", aws.ToString(e.Code), aws.ToString(e.Message))
-		if strings.HasSuffix(aws.ToString(e.Code), "InvalidMessageContents") {
-			errs[i] = badCharacter(err)
-			continue
-		}
-		errs[i] = unavailable("send to", q, err)
-	}
+	b.told(nil, ids(out.Successful, func(e types.SendMessageBatchResultEntry) *string { return e.Id }), out.Failed)
 }
-
-// errUntold is of a message that the answer to its batch does not name: it may be on the queue.
-var errUntold = errors.New("the answer does not name the message")
 
 func fits(m queue.Outgoing) error {
 	if size := m.Size(); size > MaxMessageBytes {
@@ -172,34 +146,21 @@ func attributes(m queue.Outgoing) map[string]types.MessageAttributeValue {
 
 // Extend implements queue.Queue by batches of ten.
 func (c *Client) Extend(ctx context.Context, q queue.Name, leases []queue.Lease) []error {
-	errs := make([]error, len(leases))
-	for from := 0; from < len(leases); from += batchEntries {
-		c.extendBatch(ctx, q, leases[from:min(from+batchEntries, len(leases))], errs[from:])
-	}
-	return errs
-}
-
-func (c *Client) extendBatch(ctx context.Context, q queue.Name, leases []queue.Lease, errs []error) {
-	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: c.url(q)}
-	for i, l := range leases {
-		secs := (min(max(l.For, 0), MaxVisibility) + time.Second - 1) / time.Second
-		in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: aws.String(l.Receipt), VisibilityTimeout: int32(secs),
-		})
-	}
-	out, err := c.api.ChangeMessageVisibilityBatch(ctx, in)
-	if err != nil {
-		err = unavailable("extend in", q, err)
-		for i := range leases {
-			errs[i] = err
+	return tens("extend in", q, len(leases), func(b batch) {
+		in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: c.url(q)}
+		for _, i := range b.places {
+			secs := (min(max(leases[i].For, 0), MaxVisibility) + time.Second - 1) / time.Second
+			in.Entries = append(in.Entries, types.ChangeMessageVisibilityBatchRequestEntry{
+				Id: entry(i), ReceiptHandle: aws.String(leases[i].Receipt), VisibilityTimeout: int32(secs),
+			})
 		}
-		return
-	}
-	for _, f := range out.Failed {
-		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil && i >= 0 && i < len(leases) {
-			errs[i] = fmt.Errorf("extend in %s: %s: %s", q, aws.ToString(f.Code), aws.ToString(f.Message))
+		out, err := c.api.ChangeMessageVisibilityBatch(ctx, in)
+		if err != nil {
+			b.told(err, nil, nil)
+			return
 		}
-	}
+		b.told(nil, ids(out.Successful, func(e types.ChangeMessageVisibilityBatchResultEntry) *string { return e.Id }), out.Failed)
+	})
 }
 
 // Depth implements queue.Queue.

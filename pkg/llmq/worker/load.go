@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+)
+
+// load fetches the body that lies at ref, where there is one, and checks what the envelope's check could
+// not: inside it, the body's own names were too deep to be guarded. It gives up at a time after which a body would come too
+// late; zero is no limit. isStored says that the body is gone because its request has ended.
+func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit time.Time) (isStored bool, err error) {
+	field := "params"
+	if ref != nil {
+		field = "ref"
+		if !limit.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, limit)
+			defer cancel()
+		}
+		r.Body, err = w.Bodies.Get(ctx, *ref)
+		if errors.Is(err, fs.ErrNotExist) {
+			return w.isStored(ctx, *r, err)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if err := strictjson.Check(r.Body, strictjson.Default()); err != nil {
+		return false, llmq.Errorf(llmq.CodeBadEnvelope, "%s: %s", field, llmq.AsError(err).Message).At(field)
+	}
+	return false, checkStream(*r)
+}
+
+// isStored tells a message that came once more, after its end and its body's, from one that can't be run.
+func (w *Worker) isStored(ctx context.Context, r llmq.Request, missing error) (bool, error) {
+	ended, err := w.Engine.Ended(ctx, r)
+	if err != nil {
+		return false, llmq.Errorf(llmq.CodeQueueUnavailable, "nobody can tell whether the request has ended").Because(errors.Join(err, missing))
+	}
+	if !ended {
+		return false, missing
+	}
+	return true, nil
+}
