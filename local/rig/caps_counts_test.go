@@ -13,25 +13,11 @@ import (
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
 
-// byRequest sorts what the provider saw by request, in the order in which calls began.
-func (s *storm) byRequest() map[string][]server.Call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[string][]server.Call{}
-	for _, c := range s.calls {
-		out[asked(c)] = append(out[asked(c)], c)
-	}
-	for _, calls := range out {
-		slices.SortFunc(calls, func(a, b server.Call) int { return a.At.Compare(b.At) })
-	}
-	return out
-}
-
 // answered holds that each request of a storm was answered by the provider, and that none
 // was given up. It returns those that the provider saw more than once.
 func (s *storm) answered(t *testing.T, ids []string) (again []string) {
 	t.Helper()
-	seen := s.byRequest()
+	seen := s.ByRequest()
 	lost := 0
 	for _, id := range ids {
 		calls := seen[id]
@@ -71,7 +57,7 @@ func (s *storm) onceEach(t *testing.T, ids []string) {
 
 // history tells what the provider saw of a few requests, counted from a time.
 func (s *storm) history(ids []string, since time.Time) string {
-	seen := s.byRequest()
+	seen := s.ByRequest()
 	var b strings.Builder
 	for _, id := range ids[:min(5, len(ids))] {
 		fmt.Fprintf(&b, "\n%s:", id)
@@ -85,11 +71,8 @@ func (s *storm) history(ids []string, since time.Time) string {
 // notPaidAgain holds that no call began for a request whose result was seen stored before.
 func (s *storm) notPaidAgain(t *testing.T) {
 	t.Helper()
-	seen := s.byRequest()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, calls := range seen {
-		at := s.stored[resultKey(id)]
+	for id, calls := range s.ByRequest() {
+		at := s.StoredAt(id)
 		if last := calls[len(calls)-1]; !at.IsZero() && last.At.After(at) {
 			t.Errorf("%s was paid for %s after its result was stored", id, last.At.Sub(at))
 		}
@@ -99,18 +82,15 @@ func (s *storm) notPaidAgain(t *testing.T) {
 // alive holds that enough worker processes took part.
 func (s *storm) alive(t *testing.T) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.most < leastAlive {
-		t.Errorf("at most %d worker processes were alive together, want %d", s.most, leastAlive)
+	if _, together := s.Processes(); together < leastAlive {
+		t.Errorf("at most %d worker processes were alive together, want %d", together, leastAlive)
 	}
 }
 
 // counts is what a storm prints.
 func (s *storm) counts() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return fmt.Sprintf("peak %d, %d calls, %d worker processes (%d together)", s.Fake.Peak(""), s.Fake.Stats().All.Calls, len(s.processes), s.most)
+	seen, together := s.Processes()
+	return fmt.Sprintf("peak %d, %d calls, %d worker processes (%d together)", s.Fake.Peak(""), s.Fake.Stats().All.Calls, seen, together)
 }
 
 // rate is how many calls a second the provider answered between two times.
@@ -122,15 +102,6 @@ func (s *storm) rate(from, to time.Time) float64 {
 		}
 	}
 	return float64(good) / to.Sub(from).Seconds()
-}
-
-// numbered are the ids that send makes.
-func numbered(first string, n int) []string {
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("%s-%d", first, i)
-	}
-	return ids
 }
 
 // tally counts the functions' log lines by message, warnings and errors only: a storm says

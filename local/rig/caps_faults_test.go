@@ -2,7 +2,6 @@ package rig_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -30,7 +29,7 @@ func TestCaps_HoldWhatever(t *testing.T) {
 	}{
 		{"workers killed", workersKilled},
 		{"store wiped", func(t *testing.T) {
-			storeLost(t, func(ctx context.Context, s *storm) error { return s.store.FlushAll(ctx).Err() })
+			storeLost(t, func(ctx context.Context, s *storm) error { return s.Store.FlushAll(ctx).Err() })
 		}},
 		{"store restarted", func(t *testing.T) {
 			storeLost(t, func(ctx context.Context, s *storm) error { return s.Valkey.Restart(ctx) })
@@ -56,7 +55,7 @@ func workersKilled(t *testing.T) {
 	if err := s.Fake.SetLatency(server.Latency{Mean: 2 * stormTakes}); err != nil {
 		t.Fatal(err)
 	}
-	ids := numbered("call", 2000)
+	ids := rig.Numbered("call", 2000)
 	began := time.Now()
 	s.send(t, rig.ModelChat, llmq.LaneBulk, "call", len(ids))
 	fn := cloud.FunctionWorker(llmq.LaneBulk)
@@ -128,7 +127,7 @@ func workersKilled(t *testing.T) {
 func (s *storm) back(t *testing.T, kills []time.Time) time.Duration {
 	t.Helper()
 	most, cut := time.Duration(0), 0
-	for id, calls := range s.byRequest() {
+	for id, calls := range s.ByRequest() {
 		for i, c := range calls {
 			if c.Outcome != server.Aborted {
 				continue
@@ -151,20 +150,9 @@ func (s *storm) back(t *testing.T, kills []time.Time) time.Duration {
 // slotsFree waits until the store knows of no slot that is taken and has not lapsed, and tells when that was.
 func (s *storm) slotsFree(ctx context.Context, t *testing.T) time.Time {
 	t.Helper()
-	until(ctx, t, "waiting for slots to lapse", func() bool {
-		now, err := s.store.Time(ctx).Result()
-		if err != nil {
-			return false
-		}
-		taken := int64(0)
-		keys, err := s.store.Keys(ctx, "llmq:*:cap:{cap}:*:bulk").Result()
-		if err != nil {
-			return false
-		}
-		for _, k := range keys {
-			taken += s.store.ZCount(ctx, k, fmt.Sprintf("(%d", now.UnixMilli()), "+inf").Val()
-		}
-		return taken == 0
+	until(ctx, t, "slots to lapse", func() bool {
+		taken, err := s.Slots(ctx)
+		return err == nil && taken == 0
 	})
 	return time.Now()
 }
@@ -179,29 +167,29 @@ func storeLost(t *testing.T, lose func(context.Context, *storm) error) {
 	)
 	s := newStorm(t, capped(limit))
 	ctx := within(t, 5*time.Minute)
-	ids := numbered("call", 1000)
+	ids := rig.Numbered("call", 1000)
 	began := time.Now()
 	s.send(t, rig.ModelChat, llmq.LaneBulk, "call", len(ids))
 	if err := s.Fake.AwaitInFlight(ctx, "", limit); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, "waiting for the midst of the storm", func() bool { return s.Fake.Stats().All.Good >= 300 })
+	until(ctx, t, "the midst of the storm", func() bool { return s.Fake.Stats().All.Good >= 300 })
 	if err := s.Fake.Program(server.Match{}, server.Reply{Hang: true, Times: long}); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, "waiting for the long calls", func() bool { return s.Fake.Hanging(server.Match{}) == long })
+	until(ctx, t, "the long calls", func() bool { return s.Fake.Hanging(server.Match{}) == long })
 	lost := time.Now()
 	if err := lose(ctx, s); err != nil {
 		t.Fatal(err)
 	}
 	up := time.Now()
 	// The quarantine: what runs ends, and nothing begins.
-	until(ctx, t, "waiting until only the long calls run", func() bool { return s.Fake.InFlight("") <= long })
+	until(ctx, t, "the time when only the long calls run", func() bool { return s.Fake.InFlight("") <= long })
 	if err := s.Fake.AwaitInFlight(ctx, "", limit); err != nil {
 		t.Errorf("the cap is not reached again while the long calls run: %v", err)
 	}
 	before := s.Fake.Stats().All.Good
-	until(ctx, t, "waiting for calls beside the long ones", func() bool { return s.Fake.Stats().All.Good >= before+50 })
+	until(ctx, t, "calls beside the long ones", func() bool { return s.Fake.Stats().All.Good >= before+50 })
 	if n := s.Fake.Release(server.Match{}); n != long {
 		t.Errorf("%d long calls were still running, want %d", n, long)
 	}
@@ -209,7 +197,7 @@ func storeLost(t *testing.T, lose func(context.Context, *storm) error) {
 	again := s.answered(t, ids)
 	s.alive(t)
 	for _, id := range again { // only what was in flight, or about to be stored
-		if first := s.byRequest()[id][0]; lost.Sub(first.At.Add(first.Duration)) > time.Second {
+		if first := s.ByRequest()[id][0]; lost.Sub(first.At.Add(first.Duration)) > time.Second {
 			t.Errorf("%s was paid for again, though its first call had ended before the store lost its data", id)
 		}
 	}
@@ -227,10 +215,8 @@ func storeLost(t *testing.T, lose func(context.Context, *storm) error) {
 
 // pause is the longest time after since in which no call began.
 func (s *storm) pause(since time.Time) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	begun := []time.Time{since}
-	for _, c := range s.calls {
+	for _, c := range s.Calls() {
 		if c.At.After(since) {
 			begun = append(begun, c.At)
 		}
@@ -250,12 +236,12 @@ func capCut(t *testing.T) {
 	const high, low = 20, 5
 	s := newStorm(t, capped(high))
 	ctx := within(t, 5*time.Minute)
-	ids := numbered("call", 1000)
+	ids := rig.Numbered("call", 1000)
 	s.send(t, rig.ModelChat, llmq.LaneBulk, "call", len(ids))
 	if err := s.Fake.AwaitInFlight(ctx, "", high); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, "waiting for the midst of the storm", func() bool { return s.Fake.Stats().All.Good >= 200 })
+	until(ctx, t, "the midst of the storm", func() bool { return s.Fake.Stats().All.Good >= 200 })
 	old := map[int]bool{}
 	for _, w := range s.Workers(llmq.LaneBulk) {
 		old[w.PID] = true
@@ -264,7 +250,7 @@ func capCut(t *testing.T) {
 	if err := s.Deploy(capped(low)); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, "waiting for the last old process", func() bool {
+	until(ctx, t, "the last old process", func() bool {
 		return !slices.ContainsFunc(s.Workers(llmq.LaneBulk), func(w lambda.InstanceInfo) bool { return old[w.PID] }) && s.Fake.InFlight("") <= low
 	})
 	known := time.Now()

@@ -1,7 +1,6 @@
 package rig_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,7 +20,7 @@ func TestCaps_ManyProcessesKeepOneCap(t *testing.T) {
 	t.Parallel()
 	s := newStorm(t, capped(10))
 	began := time.Now()
-	ids := numbered("call", 2000)
+	ids := rig.Numbered("call", 2000)
 	s.send(t, rig.ModelChat, llmq.LaneBulk, "call", len(ids))
 	s.drained(within(t, 4*time.Minute), t)
 	s.onceEach(t, ids)
@@ -46,7 +45,7 @@ func TestCaps_SharedByTwoModels(t *testing.T) {
 	s.send(t, rig.ModelChat, llmq.LaneBulk, "a", 300)
 	s.send(t, "chat-b", llmq.LaneBulk, "b", 300)
 	s.drained(within(t, 4*time.Minute), t)
-	s.onceEach(t, append(numbered("a", 300), numbered("b", 300)...))
+	s.onceEach(t, append(rig.Numbered("a", 300), rig.Numbered("b", 300)...))
 	s.alive(t)
 	if got := s.Fake.Peak(""); got != 8 {
 		t.Errorf("peak of both models = %d, want exactly 8", got)
@@ -81,21 +80,21 @@ func TestCaps_LanesAndAnRTCallAmongThem(t *testing.T) {
 		t.Error("the rt calls came after the others, not among them")
 	}
 	s.drained(within(t, 4*time.Minute), t)
-	s.answered(t, slices.Concat(numbered("bulk", 300), numbered("bg", 300), numbered("rt", rts)))
+	s.answered(t, slices.Concat(rig.Numbered("bulk", 300), rig.Numbered("bg", 300), rig.Numbered("rt", rts)))
 	if g := s.Fake.Stats().All; g.Calls != 600+rts || g.Repeats != 0 {
 		t.Errorf("the provider counts %d calls and %d repeats, want %d and 0", g.Calls, g.Repeats, 600+rts)
 	}
 	s.alive(t)
-	seen := s.byRequest()
+	seen := s.ByRequest()
 	for _, lane := range []struct {
 		first string
 		want  int
 	}{{"bulk", 3}, {"bg", 5}} {
 		var calls []server.Call
-		for _, id := range numbered(lane.first, 300) {
+		for _, id := range rig.Numbered(lane.first, 300) {
 			calls = append(calls, seen[id]...)
 		}
-		if got := together(calls); got != lane.want {
+		if got := rig.Together(calls); got != lane.want {
 			t.Errorf("%s: %d calls at once, want exactly %d", lane.first, got, lane.want)
 		}
 	}
@@ -110,24 +109,4 @@ func TestCaps_LanesAndAnRTCallAmongThem(t *testing.T) {
 		t.Errorf("an rt call started after %s among %d others", most, waiting)
 	}
 	t.Logf("%s; %d rt calls started after %v, %d messages on the queues after them", s.counts(), rts, starts, waiting)
-}
-
-// together counts how many of the calls were in flight at once, at most. A call lies within
-// what its slot spans, so the count never is too high for slots that are kept.
-func together(calls []server.Call) int {
-	type edge struct {
-		at   time.Time
-		step int
-	}
-	var edges []edge
-	for _, c := range calls {
-		edges = append(edges, edge{c.At, 1}, edge{c.At.Add(c.Duration), -1})
-	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.step, b.step)) })
-	now, most := 0, 0
-	for _, e := range edges {
-		now += e.step
-		most = max(most, now)
-	}
-	return most
 }
