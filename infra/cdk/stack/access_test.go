@@ -67,7 +67,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 			"logs:CreateLogStream log /aws/lambda/llmq-dev-worker-"+lane,
 			"logs:PutLogEvents log /aws/lambda/llmq-dev-worker-"+lane,
 			"elasticache:Connect cache", "elasticache:Connect user llmq-dev-worker",
-			"s3:GetObject bucket/off/*", "s3:PutObject bucket/res/*",
+			"s3:GetObject bucket/off/*", "s3:DeleteObject bucket/off/*", "s3:PutObject bucket/res/*",
 			"s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
 			"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
 			"bedrock:InvokeModel "+profile,
@@ -218,6 +218,32 @@ func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", id, diff)
+			}
+		}
+	})
+}
+
+// B9: a request's body outlives the message that names it, through its queue and then the dead-letter queue, whose
+// copy is a new message.
+func TestBucket_RequestsOutliveQueueAndDeadLetters(t *testing.T) {
+	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
+		var source, dead float64
+		for _, q := range tpl.of("AWS::SQS::Queue") {
+			keeps := q.Properties["MessageRetentionPeriod"].(float64)
+			if strings.HasSuffix(q.Properties["QueueName"].(string), "-dlq") {
+				dead = max(dead, keeps)
+			} else {
+				source = max(source, keeps)
+			}
+		}
+		if source == 0 || dead == 0 {
+			t.Fatalf("queues keep for %v s, dead letters for %v s", source, dead)
+		}
+		for id, b := range tpl.of("AWS::S3::Bucket") {
+			for _, rule := range listOf(at(b.Properties, "LifecycleConfiguration", "Rules")) {
+				if days, ok := at(rule, "ExpirationInDays").(float64); ok && at(rule, "Prefix") == "off/" && days*24*3600 <= source+dead {
+					t.Errorf("%s forgets a request's body after %v days, its message after %v", id, days, (source+dead)/24/3600)
+				}
 			}
 		}
 	})
