@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -223,8 +224,12 @@ func Logger(level slog.Level) *slog.Logger {
 // startTimeout bounds what a process does before its first request.
 const startTimeout = 8 * time.Second
 
-// Start is New with a bound, for mains.
+// Start is New with a bound, for mains. The collector learns how much memory the function has: by itself it would let the
+// heap double before it looks, and a function that takes more than it has is killed.
 func Start(env []string, log *slog.Logger) (*Process, error) {
+	if memory := config.FunctionMemory(env); memory > 0 && lookup(env, "GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memory / 10 * 9)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	return New(ctx, env, log)

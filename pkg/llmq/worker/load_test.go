@@ -1,0 +1,160 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/worker"
+)
+
+// key is where the offloaded body of a request of tenant t lies.
+func key(id string) string { return "off/" + llmq.TenantHash("t") + "/" + id }
+
+// pointing is a message whose body of so many bytes lies in the store.
+func pointing(id string, bytes int) queue.Message {
+	ref := fmt.Sprintf(`"ref":{"key":%q,"sha256":%q,"bytes":%d}`, key(id), strings.Repeat("0", 64), bytes)
+	return message(id, strings.Replace(envelope(id), `"params":{"messages":[]}`, ref, 1))
+}
+
+func stored(context.Context, llmq.Ref) ([]byte, error) { return []byte(`{"messages":[]}`), nil }
+
+// B9: an offloaded body is removed once its message is deleted, by a request of its own for those messages alone; the
+// function's reply would come too late.
+func TestHandle_OffloadedBodyGoesAfterItsMessage(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.get = stored
+		w.run = sleeps(map[string]int{"r-1": 1, "a": 2, "b": 3})
+		out := w.Handle(t.Context(), append(messages(1), pointing("a", 9), pointing("b", 9)))
+		for _, o := range out {
+			if o.Action != worker.Ack {
+				t.Errorf("outcome %+v", o)
+			}
+		}
+		did := w.done()[3:] // after the leases
+		if !strings.HasSuffix(did[2], key("a")) {
+			did[2], did[3] = did[3], did[2] // side by side
+		}
+		want := []string{
+			"3s delete ha of llm-chat-a-rt (1 of 2)", "3s delete hb of llm-chat-a-rt (2 of 2)",
+			"3s remove " + key("a"), "3s remove " + key("b"),
+		}
+		if diff := cmp.Diff(want, did); diff != "" {
+			t.Errorf("did at the end (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// B9: whatever may still be run keeps its body.
+func TestHandle_OffloadedBodyStaysWithAMessageThatStays(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		verdict engine.Verdict
+		fails   bool // the deletion
+		left    time.Duration
+		action  worker.Action
+	}{
+		{"released", engine.Verdict{Action: engine.Release}, false, time.Minute, worker.Keep},
+		{"left alone", engine.Verdict{Action: engine.Leave}, false, time.Minute, worker.Keep},
+		{"a dead letter, which may be sent again", engine.Verdict{Action: engine.Refuse, Err: llmq.Errorf(llmq.CodeWorkerCrash, "x")}, false, time.Minute, worker.Ack},
+		{"not deleted", engine.Verdict{Action: engine.Stored}, true, time.Minute, worker.Ack},
+		{"no time is left", engine.Verdict{Action: engine.Stored}, false, 10 * time.Second, worker.Ack},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				w.get = stored
+				w.run = func(context.Context, engine.Call) engine.Verdict {
+					time.Sleep(9500 * time.Millisecond)
+					return tt.verdict
+				}
+				w.delete = func(ctx context.Context, _ queue.Name, _ []string) []error {
+					if tt.fails {
+						return []error{llmq.Errorf(llmq.CodeQueueUnavailable, "down")}
+					}
+					return []error{ctx.Err()}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), tt.left)
+				defer cancel()
+				out := w.Handle(ctx, []queue.Message{pointing("a", 9)})
+				if out[0].Action != tt.action {
+					t.Errorf("outcome %+v", out[0])
+				}
+				if did := strings.Join(w.done(), "\n"); strings.Contains(did, "remove") {
+					t.Errorf("did:\n%s", did)
+				}
+			})
+		})
+	}
+}
+
+// What can't be removed is told, and changes nothing: the bucket forgets it.
+func TestHandle_BodyThatCannotBeRemovedIsBounded(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.get = stored
+		w.remove = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+		out := w.Handle(t.Context(), []queue.Message{pointing("a", 9)})
+		if took := time.Since(w.start); took != 5*time.Second || out[0].Action != worker.Ack {
+			t.Errorf("%+v after %v", out[0], took)
+		}
+		if log := w.log.String(); !strings.Contains(log, "not removed") {
+			t.Errorf("not told:\n%s", log)
+		}
+	})
+}
+
+// B9, SEC19: a body that is not there is a dead letter with its reason, unless the message came once more after its
+// request's end: then there is nothing to run.
+func TestHandle_MissingBody(t *testing.T) {
+	t.Parallel()
+	missing := llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fs.ErrNotExist)
+	swapped := llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref")
+	for _, tt := range []struct {
+		name  string
+		get   error
+		ended bool
+		down  bool // the state store
+		want  worker.Outcome
+		dead  int
+	}{
+		{"of a request that has ended", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
+		{"of one that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
+		{"nobody knows", missing, false, true, worker.Outcome{MessageID: "a", Action: worker.Keep, Reason: "queue_unavailable"}, 0},
+		{"a swapped one, after the end", swapped, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				w.get = func(context.Context, llmq.Ref) ([]byte, error) { return nil, tt.get }
+				w.ended = func(_ context.Context, r llmq.Request) (bool, error) {
+					if r.ID != "a" || r.Tenant != "t" {
+						t.Errorf("asked for %q of %q", r.ID, r.Tenant)
+					}
+					if tt.down {
+						return false, errors.New("down")
+					}
+					return tt.ended, nil
+				}
+				out := w.Handle(t.Context(), []queue.Message{pointing("a", 9)})
+				if diff := cmp.Diff([]worker.Outcome{tt.want}, out); diff != "" {
+					t.Errorf("outcome (-want +got):\n%s", diff)
+				}
+				if len(w.calls) != 0 || len(w.sent) != tt.dead {
+					t.Errorf("%d runs, dead letters %+v", len(w.calls), w.sent)
+				}
+			})
+		})
+	}
+}
