@@ -39,6 +39,8 @@ type Request struct {
 	User     string         // the caller's end user; "" when not given
 	Session  string         // the caller's session; "" when not given
 	Trace    string         // W3C traceparent; "" when not given
+
+	Generation int // how often it was sent again from a dead-letter queue; 0 is the caller's own
 }
 
 // RID is the request's id inside llmq.

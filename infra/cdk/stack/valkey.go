@@ -112,13 +112,14 @@ func doorRules(env string) rules {
 	}.with(connecting(), scripting())
 }
 
-// workerRules let workers claim, be admitted, hear of cancellations, and store how it ended.
+// workerRules let workers claim, be admitted, hear of cancellations, and store how it ended. What is
+// submitted they touch where a dead letter's new run moves its deadline.
 func workerRules(env string) rules {
 	return rules{
-		keys:     []string{class(env, "clm"), class(env, "res"), class(env, "cap")},
+		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "cap")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{
-			"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "pexpireat", "publish", "subscribe", "unsubscribe",
+			"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "del", "pexpireat", "publish", "subscribe", "unsubscribe",
 			"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore",
 		},
 	}.with(connecting(), scripting())

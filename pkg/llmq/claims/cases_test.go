@@ -7,13 +7,17 @@ func do(script string, at int64, args, reply string) luatest.Step {
 }
 
 // The arguments of cases: leases of 100 ms, a deadline at 1000, kept for 5000 more,
-// results for 300. They prove what is the scripts' part of DS4 to DS8, DS12, DS15, DS17, DS18, DS24, DS28 and DS30.
+// results for 300. They prove what is the scripts' part of DS4 to DS8, DS12, DS15, DS17, DS18, DS24, DS28, DS30 and DS39.
 const (
-	takeA, takeB       = "A 100 @1000 5000 h", "B 100 @1000 5000 h"
-	takeOther          = "C 100 @1000 5000 h2"
-	renewA1            = "A 1 100 5000 0 p"
-	expireA, expireB   = "A expA @1000 300 5000 h wake", "B expB @1000 300 5000 h wake"
-	cancelling         = "gone 300 5000 wake stop"
+	takeA, takeB     = "A 100 @1000 5000 h 0", "B 100 @1000 5000 h 0"
+	takeOther        = "C 100 @1000 5000 h2 0"
+	renewA1          = "A 1 100 5000 0 p"
+	expireA, expireB = "A expA @1000 300 5000 h wake 0", "B expB @1000 300 5000 h wake 0"
+	cancelling       = "gone 300 5000 wake stop"
+	// Of the next generation, whose deadline is later.
+	againB, againC     = "B 100 @2000 5000 h 1", "C 100 @2000 5000 h 1"
+	expireAgain        = "C expC @2000 300 5000 h wake 1"
+	buryA1             = "A 1 deadA @1000 300 5000 wake 2"
 	finishA1, finishB2 = "A 1 replyA @1000 300 5000 wake 0", "B 2 replyB @1000 300 5000 wake 0"
 )
 
@@ -196,7 +200,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "expire: not over a result, nor for another body",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("expire", 2000, expireB, "0 0"), do("expire", 2000, "B expB @1000 300 5000 h2 wake", "-3 0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("expire", 2000, expireB, "0 0"), do("expire", 2000, "B expB @1000 300 5000 h2 wake 0", "-3 0")},
 		State: map[string]string{"res": "replyA expires=@1300"},
 	},
 	{
@@ -245,6 +249,78 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Name:  "cancel: after the end changes nothing",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("cancel", 10, cancelling, "0 1"), do("take", 20, takeB, "0 1 0 0 0 0")},
 		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300"},
+	},
+	{
+		Name:  "generation: a later one begins a dead end anew, with its deadline, and the old result is gone",
+		Given: []string{"HSET $sub deadline_ms @1000 sent 1"},
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 4 1,1,2", "1"), do("finish", 20, buryA1, "1"),
+			do("take", 30, takeB, "0 1 4 0 0 0 1 1 2"), do("take", 1500, againB, "1 2 0 0 0 0"),
+			do("finish", 1501, buryA1, "0"), do("renew", 1501, renewA1, "0"),
+		},
+		State: map[string]string{
+			"clm": "attempts=0 dead=0 fence=2 gen=1 hash=h owner=B progress= state=running takeovers=0 until_ms=@1600 expires=@7000",
+			"res": "", "sub": "deadline_ms=@2000 sent=1 expires=@7000",
+		},
+	},
+	{
+		Name: "generation: its take is repeated without another effect, and its end stands for its like",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 20, buryA1, "1"), do("take", 30, againB, "1 2 0 0 0 0"), do("renew", 40, "B 2 100 5000 1 3", "1"),
+			do("take", 50, againB, "1 2 1 0 0 0 3"), do("take", 60, againC, "-1 2 1 0 90 0 3"), do("finish", 70, "B 2 deadB @2000 300 5000 wake 2", "1"),
+			do("take", 80, againC, "0 2 1 0 0 0 3"), do("take", 80, takeA, "0 2 1 0 0 0 3"), do("take", 90, "C 100 @3000 5000 h 2", "1 3 0 0 0 0"),
+		},
+		State: map[string]string{"res": "", "sub": ""},
+	},
+	{
+		Name: "generation: never over an end that is not dead",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("take", 10, againB, "0 1 0 0 0 0"), do("expire", 2000, expireAgain, "0 0"),
+		},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300"},
+	},
+	{
+		Name:  "generation: never over a cancellation",
+		Calls: []luatest.Step{do("cancel", 10, cancelling, "1 0"), do("take", 20, againB, "0 1 0 0 0 1")},
+		State: map[string]string{"res": "gone expires=@310"},
+	},
+	{
+		Name: "generation: a cancelled request's end is its cancellation, never dead",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("cancel", 10, cancelling, "2 1"), do("finish", 20, buryA1, "2"), do("take", 200, againB, "1 2 0 0 0 1"),
+		},
+	},
+	{
+		Name: "generation: of what never ended: a live owner's lease runs, a lapsed one's is no takeover, a deferral is over",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 2 1,0,2", "1"), do("take", 50, againB, "-1 1 2 0 60 0 1 0 2"), do("take", 110, againB, "1 2 0 0 0 0"),
+			do("defer", 120, "B 2 500 1 2 5000", "1"), do("take", 130, "C 100 @3000 5000 h 2", "1 3 0 0 0 0"),
+		},
+		State: map[string]string{"clm": "attempts=0 dead=0 fence=3 gen=2 hash=h next_ms=@620 owner=C progress= state=running takeovers=0 until_ms=@230 expires=@8000"},
+	},
+	{
+		Name: "generation: an earlier one has nothing to say any more, nor ends it",
+		Calls: []luatest.Step{
+			do("take", 0, againB, "1 1 0 0 0 0"), do("take", 10, takeA, "-5 1 0 0 0 0"), do("take", 1200, takeA, "-5 1 0 0 0 0"), do("expire", 1200, expireA, "-5 0"),
+		},
+		State: map[string]string{"clm": "attempts=0 dead=0 fence=1 gen=1 hash=h owner=B progress= state=running takeovers=0 until_ms=@100 expires=@7000", "res": ""},
+	},
+	{
+		Name: "generation: one whose deadline passed replaces a dead end, which is then none any more",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("take", 2000, againC, "-4 1 0 0 0 0"), do("expire", 1999, expireAgain, "-2 1"),
+			do("expire", 2000, expireAgain, "1 0"), do("expire", 2000, expireAgain, "1 0"), do("take", 2001, "D 100 @3000 5000 h 2", "0 2 0 0 0 0"),
+		},
+		State: map[string]string{"clm": "attempts=0 dead=0 fence=2 gen=1 hash=h owner=C state=done takeovers=0 until_ms=@100 expires=@7000", "res": "expC expires=@2300"},
+	},
+	{
+		Name:  "generation: past the deadline of the first, a dead end stands against what SQS moves back",
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("take", 2000, takeB, "0 1 0 0 0 0"), do("expire", 2000, expireB, "0 0")},
+		State: map[string]string{"res": "deadA expires=@1300"},
+	},
+	{
+		Name:  "cancel: of a dead end changes nothing",
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("cancel", 10, cancelling, "0 1"), do("take", 20, againB, "1 2 0 0 0 0")},
 	},
 	{
 		Name:  "submit: new, then known, then another body",

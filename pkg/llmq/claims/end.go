@@ -11,15 +11,29 @@ import (
 // says that the result tells of a cancellation: a cancelled request takes no other.
 // [Lost] means that nothing was stored, and another's result stands.
 func (s *Store) Finish(b *luascript.Batch, c Claim, result []byte, cancelled bool) luascript.Pending[Hold] {
-	return hold(b.Script(&s.finish, []string{c.keys.Claim, c.keys.Result}, "", c.owner, c.fence(), result,
-		ms(c.deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), c.keys.Wake, flag(cancelled)))
+	kind := endFinal
+	if cancelled {
+		kind = endCancelled
+	}
+	return s.end(b, c, result, kind)
 }
 
-func flag(set bool) int {
-	if set {
-		return 1
-	}
-	return 0
+// Bury is [Store.Finish] for the end of a request whose message lies in the dead-letter queue. Such an end is dead: a take of
+// a later generation begins the request anew, where any other end stands for good.
+func (s *Store) Bury(b *luascript.Batch, c Claim, result []byte) luascript.Pending[Hold] {
+	return s.end(b, c, result, endDead)
+}
+
+// Kinds of an end, as finish.lua knows them.
+const (
+	endFinal = iota
+	endCancelled
+	endDead
+)
+
+func (s *Store) end(b *luascript.Batch, c Claim, result []byte, kind int) luascript.Pending[Hold] {
+	return hold(b.Script(&s.finish, []string{c.keys.Claim, c.keys.Result}, "", c.owner, c.fence(), result,
+		ms(c.deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), c.keys.Wake, kind))
 }
 
 // ExpireState says whether a request was ended as expired, and if not, why.
@@ -38,6 +52,8 @@ const (
 	OtherBody
 	// IsCancelled means that the request is cancelled: whoever has its claim stores that, else whoever takes it.
 	IsCancelled
+	// IsOutdated is [Outdated].
+	IsOutdated
 )
 
 // Expiry is the answer to [Store.Expire].
@@ -48,17 +64,17 @@ type Expiry struct {
 
 // Expire ends r with a result that says [llmq.CodeExpired], where its deadline has passed on
 // the store's clock, no other owner runs it and nothing is stored. Nothing else stores that
-// end, so workers whose clocks differ can't disagree about it. owner is that of the
+// end, so workers whose clocks differ can't disagree about it. A later generation's replaces a dead end. owner is that of the
 // caller's claim, or unique where it has none.
 func (s *Store) Expire(b *luascript.Batch, r llmq.Request, hash, owner string, result []byte) luascript.Pending[Expiry] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.expire, []string{k.Claim, k.Result}, "", owner, result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), hash, k.Wake)
+	call := b.Script(&s.expire, []string{k.Claim, k.Result}, "", owner, result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), hash, k.Wake, r.Generation)
 	return func() (Expiry, error) {
 		v, err := call.Ints(2)
 		if err != nil {
 			return Expiry{}, err
 		}
-		states := map[int64]ExpireState{1: Ended, 0: HasEnded, -1: Running, -2: Early, -3: OtherBody, 2: IsCancelled}
+		states := map[int64]ExpireState{1: Ended, 0: HasEnded, -1: Running, -2: Early, -3: OtherBody, 2: IsCancelled, -5: IsOutdated}
 		return Expiry{State: states[v[0]], Wait: time.Duration(v[1]) * time.Millisecond}, nil
 	}
 }

@@ -22,6 +22,8 @@ type model struct {
 	attempts, takeovers int64
 	result              string
 	cancelled           int64
+	gen                 int64
+	dead                bool
 	progress            []int64
 	highest             int64            // fence ever given
 	fenceOf             map[string]int64 // as each owner was told
@@ -31,20 +33,22 @@ func (m *model) holds(owner string, fence int64) bool {
 	return m.owner == owner && m.fence == fence
 }
 
-func (m *model) take(now int64, owner, hash string) []int64 {
+func (m *model) take(now int64, owner, hash string, gen int64) []int64 {
 	answer := func(code, wait int64) []int64 {
 		return append([]int64{code, m.fence, m.attempts, m.takeovers, wait, m.cancelled}, m.progress...)
 	}
 	switch {
 	case m.hash != "" && m.hash != hash:
 		return answer(-3, 0)
-	case m.state == "done":
+	case m.stands(gen):
 		return answer(0, 0)
+	case gen < m.gen:
+		return answer(-5, 0)
 	case m.runs(now) && m.owner != owner:
 		return answer(-1, m.until-now)
-	case m.cancelled == 0 && now >= testDeadline:
+	case m.cancelled == 0 && now >= deadlineOf(gen):
 		return answer(-4, 0)
-	case m.cancelled == 0 && m.state == "deferred" && m.next > now:
+	case m.cancelled == 0 && m.state == "deferred" && m.next > now && gen == m.gen:
 		return answer(-2, m.next-now)
 	case m.state == "running" && m.owner == owner:
 	default:
@@ -53,9 +57,18 @@ func (m *model) take(now int64, owner, hash string) []int64 {
 		}
 		m.fence++
 	}
+	if gen > m.gen {
+		m.gen, m.attempts, m.takeovers, m.progress = gen, 0, 0, nil
+		if m.dead {
+			m.dead, m.result = false, ""
+		}
+	}
 	m.state, m.owner, m.hash, m.until = "running", owner, hash, now+testLease
 	return answer(1, 0)
 }
+
+// stands reports whether the request has ended, for a message of that generation.
+func (m *model) stands(gen int64) bool { return m.state == "done" && (!m.dead || gen <= m.gen) }
 
 // runs reports whether an owner's lease runs.
 func (m *model) runs(now int64) bool { return m.state == "running" && m.until > now }
@@ -79,38 +92,40 @@ func (m *model) giveBack(now int64, owner string, fence, delay, attempts int64, 
 	return []int64{1}
 }
 
-func (m *model) finish(owner string, fence int64, result string, cancelled int64) []int64 {
+func (m *model) finish(owner string, fence int64, result string, kind int64) []int64 {
 	switch {
 	case !m.holds(owner, fence):
 		return []int64{0}
 	case m.state == "done":
 		return []int64{1}
-	case m.cancelled == 1 && cancelled == 0:
+	case m.cancelled == 1 && kind != endCancelled:
 		return []int64{2}
 	}
-	m.state, m.result = "done", result
+	m.state, m.result, m.dead = "done", result, kind == endDead
 	return []int64{1}
 }
 
-func (m *model) expire(now int64, owner, hash string) []int64 {
+func (m *model) expire(now int64, owner, hash string, gen int64) []int64 {
 	switch {
 	case m.hash != "" && m.hash != hash:
 		return []int64{-3, 0}
-	case m.state == "done" && m.owner == owner:
+	case m.stands(gen) && m.owner == owner:
 		return []int64{1, 0}
-	case m.state == "done":
+	case m.stands(gen):
 		return []int64{0, 0}
+	case gen < m.gen:
+		return []int64{-5, 0}
 	case m.runs(now) && m.owner != owner:
 		return []int64{-1, m.until - now}
 	case m.cancelled == 1:
 		return []int64{2, 0}
-	case now < testDeadline:
-		return []int64{-2, testDeadline - now}
+	case now < deadlineOf(gen):
+		return []int64{-2, deadlineOf(gen) - now}
 	}
 	if m.state != "running" || m.owner != owner {
 		m.fence++
 	}
-	m.state, m.owner, m.hash, m.result = "done", owner, hash, "expired"
+	m.state, m.owner, m.hash, m.result, m.gen, m.dead = "done", owner, hash, "expired", gen, false
 	return []int64{1, 0}
 }
 
@@ -135,6 +150,9 @@ const (
 	testLease    = 100
 	testDeadline = luatest.Epoch + 2000
 )
+
+// deadlineOf is that of a generation's message: each is sent later.
+func deadlineOf(gen int64) int64 { return testDeadline + 700*gen }
 
 // A claim follows its rule under any order of takes, renewals, deferrals and results by
 // any owner, in time and late, once and repeated.
@@ -173,6 +191,9 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 			}
 		}
 	}
+	generation := func(rt *rapid.T) int64 {
+		return max(0, m.gen+rapid.SampledFrom([]int64{0, 0, 0, 0, 1, -1, 2}).Draw(rt, "generation"))
+	}
 	fence := func(owner string) int64 {
 		if rapid.IntRange(0, 9).Draw(rt, "stray") == 0 {
 			return rapid.Int64Range(0, 4).Draw(rt, "fence")
@@ -183,8 +204,9 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 		"wait": func(rt *rapid.T) { now += rapid.Int64Range(1, 150).Draw(rt, "ms") },
 		"take": func(rt *rapid.T) {
 			o, h := owners.Draw(rt, "owner"), rapid.SampledFrom([]string{"h", "h", "h", "h2"}).Draw(rt, "hash")
-			same("take", func() []int64 { return m.take(now, o, h) }, func() []int64 {
-				v := call(&s.take, []string{k.Claim}, now, o, lease, deadline, keep, h)
+			gen := generation(rt)
+			same("take", func() []int64 { return m.take(now, o, h, gen) }, func() []int64 {
+				v := call(&s.take, []string{k.Claim, k.Result, k.Submission}, now, o, lease, deadlineOf(gen), keep, h, gen)
 				if v[0] == 1 {
 					if v[1] < m.highest || (v[1] == m.highest && m.fenceOf[o] != v[1]) {
 						rt.Fatalf("fence %d after %d: it was given twice or fell", v[1], m.highest)
@@ -216,7 +238,7 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 		},
 		"finish": func(rt *rapid.T) {
 			o := owners.Draw(rt, "owner")
-			f, result, says := fence(o), rapid.StringMatching(`[a-z]{4}`).Draw(rt, "result"), rapid.Int64Range(0, 1).Draw(rt, "says cancelled")
+			f, result, says := fence(o), rapid.StringMatching(`[a-z]{4}`).Draw(rt, "result"), rapid.SampledFrom([]int64{endFinal, endCancelled, endDead, endDead}).Draw(rt, "kind")
 			if m.state == "" {
 				return // finishing what was wiped is a case of its own
 			}
@@ -225,9 +247,9 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 			})
 		},
 		"expire": func(rt *rapid.T) {
-			o := owners.Draw(rt, "owner")
-			same("expire", func() []int64 { return m.expire(now, o, "h") }, func() []int64 {
-				return call(&s.expire, []string{k.Claim, k.Result}, now, o, "expired", deadline, resultLife, keep, "h", k.Wake)
+			o, gen := owners.Draw(rt, "owner"), generation(rt)
+			same("expire", func() []int64 { return m.expire(now, o, "h", gen) }, func() []int64 {
+				return call(&s.expire, []string{k.Claim, k.Result}, now, o, "expired", deadlineOf(gen), resultLife, keep, "h", k.Wake, gen)
 			})
 		},
 		"cancel": func(rt *rapid.T) {
@@ -243,10 +265,13 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 			}
 		},
 		"": func(rt *rapid.T) {
-			got := c.HMGet(ctx, k.Claim, "state", "fence", "owner", "hash").Val()
-			want := []any{m.state, fmt.Sprint(m.fence), m.owner, m.hash}
+			got := c.HMGet(ctx, k.Claim, "state", "fence", "owner", "hash", "gen").Val()
+			want := []any{m.state, fmt.Sprint(m.fence), m.owner, m.hash, fmt.Sprint(m.gen)}
+			if m.gen == 0 {
+				want[4] = nil
+			}
 			if m.state == "" {
-				want = []any{nil, nil, nil, nil}
+				want = []any{nil, nil, nil, nil, nil}
 			} else if m.hash == "" {
 				want[3] = nil // it was cancelled before its first take
 			}
@@ -280,7 +305,7 @@ func TestClaim_IsAlwaysTakenInTheEnd(t *testing.T) {
 			for range rapid.IntRange(1, 8).Draw(rt, "rounds") {
 				owner := rapid.StringMatching(`[a-z]{8}`).Draw(rt, "owner")
 				var b luascript.Batch
-				take := b.Script(&s.take, []string{k.Claim}, now, owner, 100, now+1000, 10_000_000, "h")
+				take := b.Script(&s.take, []string{k.Claim, k.Result, k.Submission}, now, owner, 100, now+1000, 10_000_000, "h", 0)
 				if err := b.Run(ctx, c); err != nil {
 					rt.Fatalf("run: %v", err)
 				}

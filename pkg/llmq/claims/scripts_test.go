@@ -20,7 +20,7 @@ func bench() luatest.Bench {
 		Scripts: map[string]luatest.Runnable{
 			"submit": {Script: s.submit, Keys: []string{"sub"}, Timed: true},
 			"sent":   {Script: s.sent, Keys: []string{"sub"}},
-			"take":   {Script: s.take, Keys: []string{"clm"}, Timed: true},
+			"take":   {Script: s.take, Keys: []string{"clm", "res", "sub"}, Timed: true},
 			"renew":  {Script: s.renew, Keys: []string{"clm"}, Timed: true},
 			"defer":  {Script: s.giveBack, Keys: []string{"clm"}, Timed: true},
 			"finish": {Script: s.finish, Keys: []string{"clm", "res"}, Timed: true},
@@ -98,6 +98,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	s.Renew(&b, claim, Progress{})
 	s.Defer(&b, claim, time.Second, Progress{})
 	s.Finish(&b, claim, []byte("{}"), false)
+	s.Bury(&b, claim, []byte("{}"))
 	s.Expire(&b, r, "h", "A", []byte("{}"))
 	s.Cancel(&b, "t", "r", []byte("{}"))
 	if err := b.Run(t.Context(), c); err != nil {

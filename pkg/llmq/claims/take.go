@@ -75,6 +75,8 @@ const (
 	// Expired means that the deadline has passed on the store's clock and nobody runs the
 	// request. [Store.Expire] ends it.
 	Expired
+	// Outdated means that a later generation of the request was seen: that one's message carries it now.
+	Outdated
 )
 
 // Take is the answer to a take.
@@ -86,9 +88,13 @@ type Take struct {
 
 // Take asks for the claim on r. hash is [BodyHash] of it: the body under an id is that of
 // its first take, whichever way it came. owner is unique to this take, best from [Stops.Owner].
+//
+// A generation above the one before begins anew where nobody runs the request: its counts are those of a new one, a dead end
+// ([Store.Bury]) is forgotten with its result, and whoever asks again by the id waits until r's deadline. No
+// generation takes up what has ended otherwise.
 func (s *Store) Take(b *luascript.Batch, r llmq.Request, hash, owner string) luascript.Pending[Take] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.take, []string{k.Claim}, "", owner, Lease.Milliseconds(), ms(r.Deadline), Keep.Milliseconds(), hash)
+	call := b.Script(&s.take, []string{k.Claim, k.Result, k.Submission}, "", owner, Lease.Milliseconds(), ms(r.Deadline), Keep.Milliseconds(), hash, r.Generation)
 	return func() (Take, error) {
 		v, err := call.Ints(6)
 		if err != nil {
@@ -102,7 +108,7 @@ func (s *Store) Take(b *luascript.Batch, r llmq.Request, hash, owner string) lua
 			},
 			Wait: time.Duration(v[4]) * time.Millisecond,
 		}
-		states := map[int64]TakeState{1: Taken, 0: Stored, -1: Busy, -2: Deferred, -4: Expired}
+		states := map[int64]TakeState{1: Taken, 0: Stored, -1: Busy, -2: Deferred, -4: Expired, -5: Outdated}
 		if state, known := states[v[0]]; known {
 			t.State = state
 		}

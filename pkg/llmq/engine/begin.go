@@ -50,6 +50,9 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	case claims.Stored:
 		r.abandonSlot(ctx)
 		return Verdict{Action: Stored, Reason: "already_stored"}, true
+	case claims.Outdated:
+		r.abandonSlot(ctx)
+		return outdated(), true
 	case claims.Busy:
 		r.abandonSlot(ctx)
 		if paid { // it may have been a claim of nobody's
@@ -107,6 +110,10 @@ func (r *run) changeSlot(ctx context.Context) {
 	left()
 	done()
 }
+
+// outdated lets a message go whose request was sent again from the dead-letter queue since: the later generation's
+// message carries it to its end.
+func outdated() Verdict { return Verdict{Action: Stored, Reason: reasonOutdated} }
 
 // refuse keeps a message from being run.
 func refuse(why *llmq.Error) Verdict {

@@ -108,6 +108,8 @@ func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) V
 		return Verdict{Action: Release, After: got.Wait, Reason: ReasonBusy}
 	case claims.OtherBody:
 		return r.mismatch()
+	case claims.IsOutdated:
+		return outdated()
 	case claims.IsCancelled:
 		return r.end(ctx, cancelled())
 	default: // this process's clock is ahead

@@ -97,7 +97,7 @@ type Call struct {
 type Action int
 
 const (
-	// Stored says that the request has ended and its result is stored: acknowledge.
+	// Stored says that the request has ended and its result is stored, or that a later message carries it: acknowledge.
 	Stored Action = iota + 1
 	// Release says to hand the message back for Verdict.After, then to call Verdict.Defer.
 	Release
@@ -140,6 +140,7 @@ const (
 	reasonExpired     = "expired"
 	reasonCancelled   = "cancelled"
 	reasonRecovered   = "reply_recovered"
+	reasonOutdated    = "later_generation"
 )
 
 // Run takes one request as far as it can go now. It returns only after everything it

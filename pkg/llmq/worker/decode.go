@@ -53,6 +53,7 @@ func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
 	req := llmq.Request{
 		ID: env.ID, Tenant: env.Tenant, KeyID: env.KeyID, Op: env.Op, Model: ref, Lane: lane, Fallback: env.Fallback,
 		Deadline: w.deadline(env, lane, m.SentAt), Body: env.Params, User: env.User, Session: env.Session, Trace: env.Trace,
+		Generation: env.Generation,
 	}
 	if req.Tenant == "" {
 		req.Tenant = DefaultTenant
