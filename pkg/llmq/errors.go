@@ -42,6 +42,7 @@ const (
 	CodeBadEnvelope         Code = "bad_envelope"
 	CodeNewerEnvelope       Code = "newer_envelope"
 	CodeWrongQueue          Code = "wrong_queue"
+	CodeSenderNotAllowed    Code = "sender_not_allowed"
 	CodeWorkerCrash         Code = "worker_crash"
 	CodeConfiguration       Code = "configuration"
 	CodeInternal            Code = "internal_error"
@@ -89,6 +90,7 @@ var codes = []CodeInfo{
 	{CodeBadEnvelope, 400, false, "A message on the queue is not a valid envelope.", "Mend the producer; the message is in the dead-letter queue with its reason."},
 	{CodeNewerEnvelope, 500, false, "A message has a newer version than its workers and waited for them in vain.", "Deploy the workers before the producers."},
 	{CodeWrongQueue, 400, false, "A message names a model or lane that is not its queue's.", "Send it to the queue of its model and lane."},
+	{CodeSenderNotAllowed, 403, false, "A message came from a sender that is not listed.", "List the sender under producers and have it send again; nobody else can, for whose message it is can't be known."},
 	{CodeWorkerCrash, 500, false, "Workers died again and again while they ran this request, so it is not run any more.", "Look at the workers' memory and logs; the message is in the dead-letter queue."},
 	{CodeConfiguration, 500, false, "The deployment is not configured as it must be.", "Mend what the error names and deploy again."},
 	{CodeInternal, 500, false, "Something failed that should not; the log has it under the request id.", "Report it with the request id."},

@@ -27,7 +27,7 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 		"sqs:ChangeMessageVisibility",
 	}, queues.sourceARNs()...)
 	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
-	m.allow("TakeRequests", []string{"s3:GetObject", "s3:DeleteObject"}, store.requests())
+	m.allow("TakeRequests", []string{"s3:GetObject", "s3:DeleteObject"}, append(store.incoming(env.Config.Producers), store.requests())...)
 	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
 	m.allow("SpillReplies", []string{"s3:PutObject", "s3:GetObject", "s3:DeleteObject"}, store.spills())
 	m.allow("ReadProvidersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.providerSecrets(l))...)

@@ -136,9 +136,10 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 // Every wildcard has its reason here.
 func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 	reasons := map[string]string{
-		"/off/*":   "bodies of requests: their names are made at run time",
-		"/res/*":   "bodies of results: likewise",
-		"/spill/*": "replies that were not stored: likewise",
+		"/off/*":        "bodies of requests: their names are made at run time",
+		"/in/nightly/*": "a producer's bodies: it names them",
+		"/res/*":        "bodies of results: likewise",
+		"/spill/*":      "replies that were not stored: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
 		"*":                       "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
 		":event-source-mapping:*": "their ids are CloudFormation's; the workers they belong to are a condition",
@@ -211,6 +212,7 @@ func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 				"versions":   nil,
 				"lifecycle": []any{
 					map[string]any{"Id": "requests", "Prefix": "off/", "ExpirationInDays": 30.0, "Status": "Enabled"},
+					map[string]any{"Id": "producers-requests", "Prefix": "in/", "ExpirationInDays": 30.0, "Status": "Enabled"},
 					map[string]any{"Id": "results", "Prefix": "res/", "ExpirationInDays": 1.0, "Status": "Enabled"},
 					map[string]any{"Id": "spilled-replies", "Prefix": "spill/", "ExpirationInDays": 1.0, "Status": "Enabled"},
 					map[string]any{"Id": "unfinished-uploads", "AbortIncompleteMultipartUpload": map[string]any{"DaysAfterInitiation": 1.0}, "Status": "Enabled"},

@@ -57,6 +57,18 @@ type placement struct {
 	code   Code
 	cache  cache
 	bucket awss3.Bucket
+
+	senders, workers []member // whose messages are believed on queues, and on dead-letter queues
+}
+
+// roleIDs are what SQS calls members as senders (SECURITY-DESIGN MS1): the deployment's own,
+// since a role that is made anew has another.
+func roleIDs(members []member) *string {
+	var ids []*string
+	for _, m := range members {
+		ids = append(ids, m.role.RoleId())
+	}
+	return awscdk.Fn_Join(jsii.String(","), &ids)
 }
 
 const (
@@ -130,6 +142,8 @@ func (p placement) variables(m member, u user) *map[string]*string {
 		"LLMQ_REDIS_CACHE_NAME":  jsii.String(p.cache.name),
 		"LLMQ_REDIS_USERNAME":    jsii.String(u.id),
 		"LLMQ_S3_OFFLOAD_BUCKET": p.bucket.BucketName(),
+		"LLMQ_SQS_SENDER_IDS":    roleIDs(p.senders),
+		"LLMQ_SQS_WORKER_IDS":    roleIDs(p.workers),
 		"LLMQ_SQS_URL_BASE":      jsii.String("https://sqs." + *s.Region() + "." + *s.UrlSuffix() + "/" + *s.Account()),
 	}
 }

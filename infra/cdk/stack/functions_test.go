@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
 func TestFunctions_AreThoseOfTheEnvironment(t *testing.T) {
@@ -122,6 +123,40 @@ func TestFunctions_StartOnTheirFileAndVariables(t *testing.T) {
 	})
 }
 
+// MS1: a worker believes the door and admin, and admin believes the workers' dead letters, by the ids that IAM
+// gave their roles; and a producer by that of the file.
+func TestFunctions_KnowWhoMaySend(t *testing.T) {
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		file, err := os.ReadFile(env.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := queue.Senders{Own: []string{roleID(roleOf(t, tpl, env.name("enqueue"))), roleID(roleOf(t, tpl, env.name("admin")))}}
+		for _, l := range env.lanes() {
+			want.Workers = append(want.Workers, roleID(roleOf(t, tpl, env.name("worker-"+string(l)))))
+		}
+		for _, p := range env.Config.Producers {
+			want.Producers = append(want.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant})
+		}
+		for _, f := range tpl.of("AWS::Lambda::Function") {
+			vars := []string{"LAMBDA_TASK_ROOT=/var/task"}
+			for k, v := range at(f.Properties, "Environment", "Variables").(map[string]any) {
+				vars = append(vars, k+"="+resolved(v))
+			}
+			cfg, err := config.Parse("llmq.yaml", file, vars)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, cfg.Senders()); diff != "" {
+				t.Errorf("%v (-want +got):\n%s", f.Properties["FunctionName"], diff)
+			}
+		}
+	})
+}
+
+// roleID stands for the id that IAM gives a role.
+func roleID(logical string) string { return "AROA-" + logical }
+
 // resolved is a value as CloudFormation would fill it in.
 func resolved(v any) string {
 	switch v := v.(type) {
@@ -130,11 +165,11 @@ func resolved(v any) string {
 	case map[string]any:
 		switch {
 		case v["Fn::Join"] != nil:
-			var b strings.Builder
+			var parts []string
 			for _, part := range listOf(at(v, "Fn::Join", 1)) {
-				b.WriteString(resolved(part))
+				parts = append(parts, resolved(part))
 			}
-			return b.String()
+			return strings.Join(parts, at(v, "Fn::Join", 0).(string))
 		case v["Ref"] == "AWS::URLSuffix":
 			return "amazonaws.com"
 		case v["Ref"] == "AWS::AccountId":
@@ -143,6 +178,8 @@ func resolved(v any) string {
 			return "cache.example"
 		case at(v, "Fn::GetAtt", 1) == "Endpoint.Port":
 			return "6379"
+		case at(v, "Fn::GetAtt", 1) == "RoleId":
+			return roleID(target(v))
 		case strings.HasPrefix(target(v), "StorageData"):
 			return "data-bucket"
 		}

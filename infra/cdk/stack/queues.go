@@ -96,17 +96,18 @@ func (p *pair) make(s awscdk.Stack, at constructs.Construct, env Environment, do
 		EnforceSSL:        jsii.Bool(true),
 		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: p.dead, MaxReceiveCount: jsii.Number(maxReceives)},
 	})
-	onlySenders(p.source, "OnlyDoorAndOperatorsSend", door, operator) // operators send dead letters again
-	onlySenders(p.dead, "OnlyItsWorkersSend", worker)
+	senders := []any{door.role.RoleArn(), operator.role.RoleArn()} // operators send dead letters again
+	for _, producer := range env.Config.Producers {
+		senders = append(senders, producer.RoleARN)
+	}
+	onlySenders(p.source, "OnlyListedSend", senders)
+	onlySenders(p.dead, "OnlyItsWorkersSend", []any{worker.role.RoleArn()})
 }
 
 // onlySenders denies sending to all but these roles (SECURITY-DESIGN MS1): what a message
-// says of its tenant is believed because of who may send it.
-func onlySenders(q awssqs.Queue, sid string, senders ...member) {
-	var roles []any
-	for _, m := range senders {
-		roles = append(roles, m.role.RoleArn())
-	}
+// says of its tenant is believed because of who may send it. It lets nobody send: that is
+// for the sender's own policy.
+func onlySenders(q awssqs.Queue, sid string, roles []any) {
 	q.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid: jsii.String(sid), Effect: awsiam.Effect_DENY,
 		Principals: &[]awsiam.IPrincipal{awsiam.NewAnyPrincipal()},

@@ -97,6 +97,7 @@ func TestQueues_HideMessagesAsLongAsTheirWorkerRuns(t *testing.T) {
 	})
 }
 
+// MS1: nobody sends but the door, admin and the listed producers, and to a dead-letter queue nobody but its workers.
 func TestQueues_RefusePlainTextAndOtherSenders(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		policies := map[string][]any{}
@@ -114,6 +115,10 @@ func TestQueues_RefusePlainTextAndOtherSenders(t *testing.T) {
 				tls = tls || at(st, "Action") == "sqs:*" && at(st, "Condition", "Bool", "aws:SecureTransport") == "false"
 				if at(st, "Action") == "sqs:SendMessage" {
 					for _, r := range listOf(at(st, "Condition", "ArnNotEquals", "aws:PrincipalArn")) {
+						if arn, named := r.(string); named {
+							senders = append(senders, arn)
+							continue
+						}
 						senders = append(senders, target(r))
 					}
 				}
@@ -122,6 +127,9 @@ func TestQueues_RefusePlainTextAndOtherSenders(t *testing.T) {
 				t.Errorf("%s takes plain text", name)
 			}
 			want := []string{roleOf(t, tpl, env.name("enqueue")), roleOf(t, tpl, env.name("admin"))}
+			for _, p := range env.Config.Producers {
+				want = append(want, p.RoleARN)
+			}
 			if strings.HasSuffix(name, "-dlq") {
 				want = []string{roleOf(t, tpl, env.name("worker-"+laneOf(env, name)))}
 			}

@@ -28,8 +28,10 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 
 	door, operator := newMember(s, env, "enqueue"), newMember(s, env, "admin")
 	workers := map[llmq.Lane]member{}
+	var allWorkers []member
 	for _, l := range env.lanes() {
 		workers[l] = newMember(s, env, "worker-"+string(l))
+		allWorkers = append(allWorkers, workers[l])
 	}
 
 	store := newStorage(s, env)
@@ -45,7 +47,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	grantAdmin(operator, env, queues)
 	cache.admit(operator, cache.admin)
 
-	place := placement{env: env, code: code, cache: cache, bucket: store.bucket}
+	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, senders: []member{door, operator}, workers: allWorkers}
 	doorFunction := place.door(door)
 	adminFunction := place.admin(operator)
 	for _, l := range env.lanes() {

@@ -6,6 +6,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
 // storage is where bodies lie that are too large for a message or a result.
@@ -29,6 +31,7 @@ func newStorage(s awscdk.Stack, env Environment) storage {
 		LifecycleRules: &[]*awss3.LifecycleRule{
 			// A request's body outlives the dead letter that points at it, which has 14 d.
 			{Id: jsii.String("requests"), Prefix: jsii.String("off/"), Expiration: days(30)},
+			{Id: jsii.String("producers-requests"), Prefix: jsii.String("in/"), Expiration: days(30)},
 			{Id: jsii.String("results"), Prefix: jsii.String("res/"), Expiration: days(1)},
 			// Replies that the state store did not take (DS37): whoever finds one deletes it.
 			{Id: jsii.String("spilled-replies"), Prefix: jsii.String("spill/"), Expiration: days(1)},
@@ -57,9 +60,18 @@ func deny(b awss3.Bucket, sid, action string, when map[string]any) {
 	}))
 }
 
-// requests, results and spills are the ARNs of the three prefixes.
+// requests, results and spills are the ARNs of three prefixes, and incoming those of the
+// producers' own (SECURITY-DESIGN MS4).
 func (s storage) requests() *string { return s.bucket.ArnForObjects(jsii.String("off/*")) }
 func (s storage) results() *string  { return s.bucket.ArnForObjects(jsii.String("res/*")) }
 func (s storage) spills() *string   { return s.bucket.ArnForObjects(jsii.String("spill/*")) }
+
+func (s storage) incoming(producers []config.Producer) []*string {
+	var arns []*string
+	for _, p := range producers {
+		arns = append(arns, s.bucket.ArnForObjects(jsii.String("in/"+p.Name+"/*")))
+	}
+	return arns
+}
 
 func days(n float64) awscdk.Duration { return awscdk.Duration_Days(jsii.Number(n)) }

@@ -5,6 +5,8 @@ package config
 
 import (
 	"cmp"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -33,6 +35,7 @@ type Config struct {
 	Door      Door
 	Admin     Admin
 	Keys      []Key
+	Producers []Producer // services that send to the queues themselves
 	IDSalt    Secret     // key of the hash of user and session ids; required on aws, local: a built-in one
 	Providers []Provider // in the order of the file
 	Models    []Model    // in the order of the file
@@ -49,10 +52,24 @@ type Queues struct {
 	Prefix   string // of every queue's name, [A-Za-z0-9-]{1,20}; default "llm"
 	Endpoint string // local only: URL of an SQS server; "" is AWS
 	URLBase  string // what names are joined to for a queue's URL; on AWS the deployment sets it by LLMQ_SQS_URL_BASE, and it is "" before
+
+	SenderIDs []string // of the door's and admin's roles; on AWS the deployment sets them by LLMQ_SQS_SENDER_IDS, and there is none before
+	WorkerIDs []string // of the workers' roles; LLMQ_SQS_WORKER_IDS
 }
 
 // Names is the naming rule of this environment's queues.
 func (q Queues) Names() queue.Names { return queue.Names{Prefix: q.Prefix} }
+
+// Account is the AWS account of the queues, which is that of the data bucket too; "" where none is known.
+func (q Queues) Account() string {
+	last := q.URLBase[strings.LastIndexByte(q.URLBase, '/')+1:]
+	if !accountID.MatchString(last) {
+		return ""
+	}
+	return last
+}
+
+var accountID = regexp.MustCompile(`^[0-9]{12}$`)
 
 // Valkey is the state store.
 type Valkey struct {
@@ -91,6 +108,14 @@ type Key struct {
 	ID     string // public name, [a-z0-9-]{1,48}
 	Tenant string // whose requests it makes, [a-z0-9-]{1,48}
 	Secret Secret
+}
+
+// Producer is a service that sends to the queues itself.
+type Producer struct {
+	Name     string // [a-z0-9-]{1,48}; its bodies in the data bucket lie below in/<name>/
+	SenderID string // what SQS calls it: the unique id of its role or user, without a session's name
+	RoleARN  string // aws: of that role or user, whom the queues' policies let send
+	Tenant   string // whose requests it sends, [a-z0-9-]{1,48}
 }
 
 // Cassette records or plays what providers answer.
@@ -220,6 +245,15 @@ func (c *Config) Catalogue() llmq.Catalogue {
 		models = append(models, lm)
 	}
 	return llmq.NewCatalogue(models)
+}
+
+// Senders are those whose messages this environment takes.
+func (c *Config) Senders() queue.Senders {
+	s := queue.Senders{Own: c.Queues.SenderIDs, Workers: c.Queues.WorkerIDs}
+	for _, p := range c.Producers {
+		s.Producers = append(s.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant})
+	}
+	return s
 }
 
 // QueueNames lists every queue of the environment, in the order of the file,

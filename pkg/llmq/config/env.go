@@ -72,7 +72,7 @@ func (o overlay) apply(rows []setting) {
 				continue
 			}
 			path := o.give(s.prefix+st.leaf(), name)
-			if problem := st.store(st.at(&s), o.vars[name]); problem != "" {
+			if problem := st.storeText(st.at(&s), o.vars[name]); problem != "" {
 				o.fault(path, "%s", problem)
 			}
 		}

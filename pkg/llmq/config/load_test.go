@@ -189,7 +189,8 @@ func TestLoad_AWSFunctionTakesAddressesFromItsDeployment(t *testing.T) {
 	t.Parallel()
 	c := mustLoad(t, "testdata/aws.yaml", "LAMBDA_TASK_ROOT=/var/task",
 		"LLMQ_REDIS_HOST=dev.serverless.use1.cache.amazonaws.com", "LLMQ_S3_OFFLOAD_BUCKET=dev-data",
-		"LLMQ_SQS_URL_BASE=https://sqs.us-east-1.amazonaws.com/111122223333", "LLMQ_REDIS_CACHE_NAME=llmq-dev")
+		"LLMQ_SQS_URL_BASE=https://sqs.us-east-1.amazonaws.com/111122223333", "LLMQ_REDIS_CACHE_NAME=llmq-dev",
+		"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,AROAADMIN0000001", "LLMQ_SQS_WORKER_IDS=AROAWORKER000001")
 	if got, want := c.Valkey.Address, "dev.serverless.use1.cache.amazonaws.com:6379"; got != want {
 		t.Errorf("address %q, want %q", got, want)
 	}

@@ -25,6 +25,7 @@ func (c *checker) check() {
 	c.place()
 	c.addresses()
 	c.keys()
+	c.producers()
 	c.providers()
 	c.models()
 	c.queues()
@@ -55,6 +56,12 @@ func (c *checker) place() {
 		}
 		if c.cfg.Valkey.CacheName == "" {
 			c.fault("valkey.cache_name", "is missing inside Lambda; the deployment sets LLMQ_REDIS_CACHE_NAME")
+		}
+		if len(c.cfg.Queues.SenderIDs) == 0 && c.ok("queues.sender_ids") {
+			c.fault("queues.sender_ids", "is missing inside Lambda; the deployment sets LLMQ_SQS_SENDER_IDS")
+		}
+		if len(c.cfg.Queues.WorkerIDs) == 0 && c.ok("queues.worker_ids") {
+			c.fault("queues.worker_ids", "is missing inside Lambda; the deployment sets LLMQ_SQS_WORKER_IDS")
 		}
 	}
 }

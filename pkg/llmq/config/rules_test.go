@@ -19,6 +19,8 @@ func TestFaults_Place(t *testing.T) {
 			[]string{"LAMBDA_TASK_ROOT=/var/task"},
 			[]string{
 				`aws:4:1: queues.url_base: is missing inside Lambda; the deployment sets LLMQ_SQS_URL_BASE`,
+				`aws:4:1: queues.sender_ids: is missing inside Lambda; the deployment sets LLMQ_SQS_SENDER_IDS`,
+				`aws:4:1: queues.worker_ids: is missing inside Lambda; the deployment sets LLMQ_SQS_WORKER_IDS`,
 				`aws:5:1: valkey.address: is missing inside Lambda; the deployment sets LLMQ_REDIS_HOST and LLMQ_REDIS_PORT`,
 				`aws:5:1: valkey.cache_name: is missing inside Lambda; the deployment sets LLMQ_REDIS_CACHE_NAME`,
 				`aws:6:1: storage.bucket: is missing inside Lambda; the deployment sets LLMQ_S3_OFFLOAD_BUCKET`,

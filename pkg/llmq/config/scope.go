@@ -17,6 +17,7 @@ type scope struct {
 	name     string // of the entry in its collection
 	cfg      *Config
 	key      *Key
+	producer *Producer
 	provider *Provider
 	model    *Model
 	target   *Target
@@ -57,6 +58,10 @@ func (d draft) scopes(path string) []scope {
 	case strings.HasPrefix(path, "keys[]."):
 		for i := range d.cfg.Keys {
 			out = append(out, scope{cfg: d.cfg, prefix: "keys[" + strconv.Itoa(i) + "].", key: &d.cfg.Keys[i]})
+		}
+	case strings.HasPrefix(path, "producers[]."):
+		for i := range d.cfg.Producers {
+			out = append(out, scope{cfg: d.cfg, prefix: producerPath(i) + ".", producer: &d.cfg.Producers[i]})
 		}
 	case strings.HasPrefix(path, "providers.*."):
 		for i := range d.cfg.Providers {
@@ -129,6 +134,12 @@ func openKey(s scope, _ string) scope {
 	return s
 }
 
+func openProducer(s scope, _ string) scope {
+	s.cfg.Producers = append(s.cfg.Producers, Producer{})
+	s.producer = &s.cfg.Producers[len(s.cfg.Producers)-1]
+	return s
+}
+
 func openProvider(s scope, name string) scope {
 	s.cfg.Providers = append(s.cfg.Providers, Provider{Name: name})
 	s.provider = &s.cfg.Providers[len(s.cfg.Providers)-1]
@@ -166,6 +177,7 @@ func segment(name string) string {
 
 func providerPath(name string) string { return "providers." + segment(name) }
 func modelPath(alias string) string   { return "models." + segment(alias) }
+func producerPath(i int) string       { return fmt.Sprintf("producers[%d]", i) }
 
 func targetPath(alias string, i int) string {
 	return fmt.Sprintf("%s.targets[%d]", modelPath(alias), i)

@@ -65,6 +65,8 @@ var (
 	usernamePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 	cachePattern    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+	senderPattern   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	roleARN         = regexp.MustCompile(`^arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[A-Za-z0-9/_+=,.@-]{1,512}$`)
 	secretARN       = regexp.MustCompile(`^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]{1,512}$`)
 )
 
@@ -77,6 +79,7 @@ const (
 	whyNoFIFO  = "a released message would block its whole group in a .fifo queue"
 	whyQueue   = "it is part of queue names, which SQS bounds at 80 characters, -bulk-dlq among them"
 	whyKeys    = "it is part of every Valkey key"
+	whySender  = "it is what SQS says before the colon of a SenderId; what follows is a session's name, which the sender chooses"
 	whyLambda  = "Lambda ends every function after 900 s"
 	whyMessage = "SQS hides a message for 12 h at most"
 )
@@ -114,6 +117,14 @@ func deployment() []setting {
 		{
 			path: "queues.url_base", env: "LLMQ_SQS_URL_BASE", defNote: "aws: set by the deployment",
 			doc: "what queue names are joined to for their URLs, such as https://sqs.eu-west-1.amazonaws.com/111122223333", at: func(s *scope) any { return &s.cfg.Queues.URLBase },
+		},
+		{
+			path: "queues.sender_ids", env: "LLMQ_SQS_SENDER_IDS", form: formList, pattern: senderPattern, why: whySender, defNote: "aws: set by the deployment",
+			doc: "unique ids of the door's and admin's roles: workers take their messages and believe them the tenant", at: func(s *scope) any { return &s.cfg.Queues.SenderIDs },
+		},
+		{
+			path: "queues.worker_ids", env: "LLMQ_SQS_WORKER_IDS", form: formList, pattern: senderPattern, why: whySender, defNote: "aws: set by the deployment",
+			doc: "unique ids of the workers' roles: a redrive believes their dead letters the tenant", at: func(s *scope) any { return &s.cfg.Queues.WorkerIDs },
 		},
 
 		{
@@ -189,6 +200,21 @@ func deployment() []setting {
 		{path: "keys[].id", pattern: keyPattern, required: true, doc: "public name, may be logged", at: func(s *scope) any { return &s.key.ID }},
 		{path: "keys[].tenant", pattern: keyPattern, required: true, doc: "whose requests it makes", at: func(s *scope) any { return &s.key.Tenant }},
 		{path: "keys[].secret", form: formSecret, required: true, doc: "the key that callers send", at: func(s *scope) any { return &s.key.Secret }},
+
+		{path: "producers[]", form: formItems, doc: "services that send to the queues themselves; a message of anybody else goes to the dead-letter queue", open: openProducer},
+		{
+			path: "producers[].name", pattern: keyPattern, required: true,
+			doc: "public name; large bodies that it puts into the bucket lie below in/<name>/", at: func(s *scope) any { return &s.producer.Name },
+		},
+		{
+			path: "producers[].sender_id", pattern: senderPattern, why: whySender, required: true,
+			doc: "unique id of its role or user: AROA… of `aws iam get-role`. A role that is made anew has a new one", at: func(s *scope) any { return &s.producer.SenderID },
+		},
+		{
+			path: "producers[].role_arn", pattern: roleARN, defNote: "aws: required",
+			doc: "ARN of that role or user, whom the queues' policies let send; read at deployment", at: func(s *scope) any { return &s.producer.RoleARN },
+		},
+		{path: "producers[].tenant", pattern: keyPattern, required: true, doc: "whose requests it sends", at: func(s *scope) any { return &s.producer.Tenant }},
 	}
 }
 

@@ -176,19 +176,25 @@ func (st setting) add(at any, word string) string {
 	return ""
 }
 
+// storeText is store for text from outside the file, where a list is words with commas between.
+func (st setting) storeText(at any, text string) string {
+	if st.form != formList {
+		return st.store(at, text)
+	}
+	if p, ok := at.(*[]string); ok {
+		*p = nil // it takes the place of the file's
+	}
+	for word := range strings.SplitSeq(text, ",") {
+		if problem := st.add(at, strings.TrimSpace(word)); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
 // storeDefault is store for the table's own text.
 func (st setting) storeDefault(at any, text string) {
-	problem := ""
-	if st.form == formList {
-		for word := range strings.SplitSeq(text, ", ") {
-			if p := st.add(at, word); p != "" {
-				problem = p
-			}
-		}
-	} else {
-		problem = st.store(at, text)
-	}
-	if problem != "" {
+	if problem := st.storeText(at, text); problem != "" {
 		panic("config: default of " + st.path + " " + problem)
 	}
 }

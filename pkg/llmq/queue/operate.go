@@ -79,4 +79,5 @@ type Sources interface {
 const (
 	AttrReason = "llmq_reason" // an error code
 	AttrError  = "llmq_error"  // the error's message
+	AttrTenant = "llmq_tenant" // whose it is, where its sender told; see [Senders]
 )
