@@ -99,7 +99,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 		p.bodies = offload.New(s3.NewFromConfig(p.aws, func(o *s3.Options) {
 			o.BaseEndpoint = optional(cfg.Storage.Endpoint)
 			o.UsePathStyle = cfg.Storage.Endpoint != ""
-		}), cfg.Storage.Bucket)
+		}), cfg.Storage.Bucket, cfg.Queues.Account())
 	}
 	p.claims, p.capacity = claims.New(space), newGate(space, cfg, p.Catalogue, log)
 	p.results = results.New(p.valkey, space, p.bodies, cfg.Storage.InlineMaxBytes)

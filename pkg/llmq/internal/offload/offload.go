@@ -12,6 +12,7 @@ import (
 	"io"
 	"io/fs"
 	"regexp"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -22,27 +23,39 @@ import (
 // MaxBytes bounds a stored body (SECURITY-DESIGN IN1).
 const MaxBytes = 20 << 20
 
-// keyForm is what a key must look like: a class, the tenant's hash, a name.
-var keyForm = regexp.MustCompile(`^(off|res|spill)/[a-z2-7]{16}/[A-Za-z0-9_-]{1,200}$`)
+// keyForm is what a key must look like: a class, the tenant's hash, a name; or a producer's
+// folder and a name of its own choice, which may have an ending but goes nowhere.
+var keyForm = regexp.MustCompile(`^((off|res|spill)/[a-z2-7]{16}/[A-Za-z0-9_-]{1,200}|in/[a-z0-9-]{1,48}/[A-Za-z0-9._-]{1,200})$`)
+
+func legal(key string) bool { return keyForm.MatchString(key) && !strings.Contains(key, "..") }
 
 // Bucket reads and writes bodies. It is safe for concurrent use.
 type Bucket struct {
-	api  *s3.Client
-	name string
+	api   *s3.Client
+	name  string
+	owner *string
 }
 
-// New is the store in the bucket of that name.
-func New(api *s3.Client, name string) *Bucket { return &Bucket{api: api, name: name} }
+// New is the store in the bucket of that name. Unless owner is "", every request asks S3 for
+// the bucket to be that account's: one that was deleted and made anew by somebody else gets
+// no body of ours, and gives us none.
+func New(api *s3.Client, name, owner string) *Bucket {
+	b := &Bucket{api: api, name: name}
+	if owner != "" {
+		b.owner = &owner
+	}
+	return b
+}
 
 // Put stores a body. The same key is overwritten: keys are named by request.
 func (b *Bucket) Put(ctx context.Context, key string, body []byte) (llmq.Ref, error) {
-	if !keyForm.MatchString(key) || len(body) > MaxBytes {
+	if !legal(key) || len(body) > MaxBytes {
 		return llmq.Ref{}, fmt.Errorf("offload: key %q or size %d is illegal", llmq.Clip(key, 80), len(body))
 	}
 	sum := sha256.Sum256(body)
 	ref := llmq.Ref{Key: key, SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(body))}
 	_, err := b.api.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &b.name, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String("application/json"),
+		Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String("application/json"),
 	})
 	if err != nil {
 		return llmq.Ref{}, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("put %s: %w", key, err))
@@ -54,10 +67,10 @@ func (b *Bucket) Put(ctx context.Context, key string, body []byte) (llmq.Ref, er
 // causes no call at all. A body that is missing or is not what the reference
 // announced is [llmq.CodeBadEnvelope], a missing one [fs.ErrNotExist] too; a store that fails, [llmq.CodeQueueUnavailable].
 func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
-	if !keyForm.MatchString(ref.Key) || ref.Bytes < 1 || ref.Bytes > MaxBytes || len(ref.SHA256) != 64 {
+	if !legal(ref.Key) || ref.Bytes < 1 || ref.Bytes > MaxBytes || len(ref.SHA256) != 64 {
 		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref is not of its form").At("ref")
 	}
-	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: &ref.Key})
+	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &ref.Key})
 	if err != nil {
 		if isMissing(err) {
 			return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fmt.Errorf("%w: %w", fs.ErrNotExist, err))
@@ -78,10 +91,10 @@ func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
 // Fetch reads what lies under a key, whatever it is, and false where nothing does. The caller checks what it
 // got before it believes any of it. A store that fails is [llmq.CodeQueueUnavailable].
 func (b *Bucket) Fetch(ctx context.Context, key string) ([]byte, bool, error) {
-	if !keyForm.MatchString(key) {
+	if !legal(key) {
 		return nil, false, fmt.Errorf("offload: key %q is illegal", llmq.Clip(key, 80))
 	}
-	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: &key})
+	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &key})
 	if isMissing(err) {
 		return nil, false, nil
 	}
@@ -101,10 +114,10 @@ func (b *Bucket) Fetch(ctx context.Context, key string) ([]byte, bool, error) {
 
 // Delete removes what lies under a key; nothing there is no error.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
-	if !keyForm.MatchString(key) {
+	if !legal(key) {
 		return fmt.Errorf("offload: key %q is illegal", llmq.Clip(key, 80))
 	}
-	if _, err := b.api.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &key}); err != nil {
+	if _, err := b.api.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &key}); err != nil {
 		return llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("delete %s: %w", key, err))
 	}
 	return nil

@@ -33,7 +33,7 @@ func setup(t *testing.T) (*Bucket, *atomic.Int64) {
 		Region: "us-east-1", BaseEndpoint: aws.String(srv.URL), UsePathStyle: true, RetryMaxAttempts: 1,
 		Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
 	})
-	return New(api, "data"), &n
+	return New(api, "data", ""), &n
 }
 
 const key = "off/abcdefghijklmnop/request"
@@ -55,7 +55,7 @@ func TestBucket_GivesBackWhatItTook(t *testing.T) {
 	}
 }
 
-// MS4: a pointer is input from outside. One of another form causes no call at all.
+// SEC19, MS4: a pointer is input from outside. One of another form causes no call at all.
 func TestBucket_BadReferenceCausesNoCall(t *testing.T) {
 	t.Parallel()
 	b, n := setup(t)
@@ -71,6 +71,12 @@ func TestBucket_BadReferenceCausesNoCall(t *testing.T) {
 		{Key: key, SHA256: hash, Bytes: -1},
 		{Key: key, SHA256: hash, Bytes: MaxBytes + 1},
 		{Key: key + "\n", SHA256: hash, Bytes: 1},
+		{Key: "s3://other/" + key, SHA256: hash, Bytes: 1},
+		{Key: "in/billing/..", SHA256: hash, Bytes: 1},
+		{Key: "in/billing/a..b", SHA256: hash, Bytes: 1},
+		{Key: "in/billing/a/b", SHA256: hash, Bytes: 1},
+		{Key: "in/Billing/a", SHA256: hash, Bytes: 1},
+		{Key: "in//a", SHA256: hash, Bytes: 1},
 	} {
 		if _, err := b.Get(t.Context(), ref); !errors.Is(err, llmq.CodeBadEnvelope) {
 			t.Errorf("%+v: %v", ref, err)
@@ -81,7 +87,7 @@ func TestBucket_BadReferenceCausesNoCall(t *testing.T) {
 	}
 }
 
-// SEC19 (first half): what is stored must be what was announced.
+// SEC19: what is stored must be what was announced.
 func TestBucket_SwappedBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	b, _ := setup(t)
@@ -160,5 +166,64 @@ func TestBucket_FetchesAndDeletesByKey(t *testing.T) {
 	}
 	if _, _, err := b.Fetch(t.Context(), "../x"); err == nil {
 		t.Error("a bad key was fetched")
+	}
+}
+
+// SEC19: an object that has grown to 21 MiB is read no further than what was announced.
+func TestBucket_LargerObjectIsNotReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	var written atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for chunk := make([]byte, 64<<10); written.Load() < 21<<20; {
+			n, err := w.Write(chunk)
+			written.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	b := New(s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String(srv.URL), UsePathStyle: true, RetryMaxAttempts: 1,
+		Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
+	}), "data", "")
+	_, err := b.Get(t.Context(), llmq.Ref{Key: "in/billing/scan.json", SHA256: strings.Repeat("0", 64), Bytes: 100})
+	srv.Close() // the handler has ended
+	if !errors.Is(err, llmq.CodeBadEnvelope) {
+		t.Errorf("error = %v", err)
+	}
+	if n := written.Load(); n >= 21<<20 {
+		t.Errorf("all of its %d bytes were taken", n)
+	}
+}
+
+// MS4: every request names the account whose the bucket must be.
+func TestBucket_NamesItsOwner(t *testing.T) {
+	t.Parallel()
+	var missing atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Amz-Expected-Bucket-Owner") != "111122223333" {
+			missing.Add(1)
+		}
+		w.WriteHeader(http.StatusForbidden) // as S3 answers about another's bucket
+	}))
+	defer srv.Close()
+	b := New(s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String(srv.URL), UsePathStyle: true, RetryMaxAttempts: 1,
+		Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
+	}), "data", "111122223333")
+	if _, err := b.Put(t.Context(), key, []byte(`{}`)); err == nil {
+		t.Error("a bucket of somebody else took it")
+	}
+	if _, err := b.Get(t.Context(), llmq.Ref{Key: key, SHA256: strings.Repeat("0", 64), Bytes: 3}); err == nil {
+		t.Error("a bucket of somebody else gave it")
+	}
+	if _, found, _ := b.Fetch(t.Context(), key); found { // refused is missing, see isMissing
+		t.Error("a bucket of somebody else has it")
+	}
+	if err := b.Delete(t.Context(), key); err == nil {
+		t.Error("a bucket of somebody else lost it")
+	}
+	if n := missing.Load(); n != 0 {
+		t.Errorf("%d requests named no owner", n)
 	}
 }
