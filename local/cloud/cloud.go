@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -97,6 +98,7 @@ const (
 	account   = "000000000000"
 	region    = "us-east-1"
 	bucket    = "llmq-local-data"
+	tenant    = "default" // of the key and of the producer
 	keyEnv    = "LLMQ_LOCAL_KEY"
 	adminEnv  = "LLMQ_LOCAL_ADMIN_KEY"
 	valkeyEnv = "LLMQ_LOCAL_VALKEY_PASSWORD"
@@ -143,7 +145,9 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	cfg.Valkey.Address, cfg.Valkey.Cluster, cfg.Valkey.TLS = c.Valkey.Addr(), c.Valkey.Cluster(), false
 	cfg.Valkey.Password = config.Secret{Env: valkeyEnv}
 	cfg.Storage.Bucket, cfg.Storage.Endpoint = bucket, s3URL
-	cfg.Keys = []config.Key{{ID: "local", Tenant: "default", Secret: config.Secret{Env: keyEnv}}}
+	cfg.Keys = []config.Key{{ID: "local", Tenant: tenant, Secret: config.Secret{Env: keyEnv}}}
+	cfg.Queues.SenderIDs, cfg.Queues.WorkerIDs = []string{FunctionEnqueue, FunctionAdmin}, workers()
+	cfg.Producers = append(slices.Clone(cfg.Producers), config.Producer{Name: "local", SenderID: Producer, Tenant: tenant})
 	cfg.Admin.Key = config.Secret{Env: adminEnv}
 	c.Config = &cfg
 

@@ -30,6 +30,20 @@ const (
 // FunctionWorker is the name of a lane's worker function.
 func FunctionWorker(l llmq.Lane) string { return functionWorker + string(l) }
 
+// workers are the names of all of them.
+func workers() []string {
+	var names []string
+	for _, l := range llmq.Lanes() {
+		names = append(names, FunctionWorker(l))
+	}
+	return names
+}
+
+// Producer is the access key of a service that sends to the queues itself: workers take its
+// messages as those of the tenant whose key the door's is, and nobody's else but the
+// functions' own.
+const Producer = "local"
+
 // Client is an SQS client of this cloud under an access key of that name, which is the
 // sender that its messages show.
 func (c *Cloud) Client(accessKey string) *awssqs.Client {

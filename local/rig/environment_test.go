@@ -23,7 +23,7 @@ func TestSettings_ReachTheFunctions(t *testing.T) {
 // What the rig makes itself is refused, not ignored.
 func TestSettings_OwnPartsAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"LLMQ_CONFIG", "LLMQ_REDIS_HOST", "LLMQ_REDIS_URL", "LLMQ_SQS_ENDPOINT_URL", "LLMQ_SQS_URL_BASE", "LLMQ_S3_OFFLOAD_BUCKET", "LLMQ_AWS_REGION"} {
+	for _, name := range []string{"LLMQ_CONFIG", "LLMQ_REDIS_HOST", "LLMQ_REDIS_URL", "LLMQ_SQS_ENDPOINT_URL", "LLMQ_SQS_URL_BASE", "LLMQ_SQS_SENDER_IDS", "LLMQ_SQS_WORKER_IDS", "LLMQ_S3_OFFLOAD_BUCKET", "LLMQ_AWS_REGION"} {
 		if _, err := settings([]string{name + "=x"}, tape{}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -17,6 +17,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/rig"
 )
 
@@ -179,12 +180,12 @@ func TestDoor_LargeBodyGoesThroughTheBucket(t *testing.T) {
 	}
 }
 
-// B4, DS1, DS3, H08: bad messages go to the dead-letter queue with their reason; their
+// B4, DS1, DS3, H08, SEC16: bad messages go to the dead-letter queue with their reason; their
 // neighbours are served. A newer version stays on its queue.
 func TestQueue_BadMessagesNeverTouchTheirNeighbours(t *testing.T) {
 	t.Parallel()
 	r := ownRig(t, rig.Options{})
-	api := r.Client("producer")
+	api := r.Client(cloud.Producer)
 	ctx := within(t, time.Minute)
 	url := r.Config.Queues.URLBase + "/llm-chat-a"
 	good := func(id string) string {
@@ -201,8 +202,13 @@ func TestQueue_BadMessagesNeverTouchTheirNeighbours(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// SEC16: nobody listed it, whatever it calls its session.
+	stranger := good("r-10")
+	if _, err := r.Client("stranger:"+cloud.Producer).SendMessage(ctx, &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: aws.String(stranger)}); err != nil {
+		t.Fatal(err)
+	}
 	want := map[string]string{
-		bodies[1]: "bad_envelope", bodies[2]: "bad_envelope", bodies[4]: "bad_envelope", bodies[5]: "wrong_queue",
+		stranger: "sender_not_allowed", bodies[1]: "bad_envelope", bodies[2]: "bad_envelope", bodies[4]: "bad_envelope", bodies[5]: "wrong_queue",
 		bodies[6]: "bad_envelope", bodies[7]: "bad_envelope",
 	}
 	dead := drain(ctx, t, api, url+"-dlq", len(want))
@@ -307,7 +313,7 @@ func TestQueue_ProducerFetchesItsAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := r.Config.Queues.URLBase + "/llm-chat-a"
-	if _, err := r.Client("producer").SendMessage(within(t, time.Minute), &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: aws.String(string(message))}); err != nil {
+	if _, err := r.Client(cloud.Producer).SendMessage(within(t, time.Minute), &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: aws.String(string(message))}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the message has run", func() bool { return len(r.Fake.Calls()) == 1 })

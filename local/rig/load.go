@@ -13,6 +13,7 @@ import (
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
@@ -58,7 +59,7 @@ func Asked(c server.Call) string {
 // Send puts a chat call for each id on a lane's queue, as a service does that knows the envelope only. The id is what the
 // call says too. deadline is counted from now.
 func (r *Rig) Send(ctx context.Context, model string, lane llmq.Lane, deadline time.Duration, ids []string) error {
-	api := r.Client("a-service")
+	api := r.Client(cloud.Producer)
 	url := r.queueURL(r.Config.Queues.Names().Model(model, lane))
 	const most = 10 // entries of a batch
 	for some := range slices.Chunk(ids, most) {

@@ -170,7 +170,7 @@ func pause(t *testing.T, d time.Duration) {
 
 // send sends the stream, one message at a time.
 func (o *outage) send(ctx context.Context) error {
-	api := o.Client("producer")
+	api := o.Client(cloud.Producer)
 	tick := time.NewTicker(outageEvery)
 	defer tick.Stop()
 	for i := range outageCalls {

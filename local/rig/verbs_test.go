@@ -94,10 +94,13 @@ func TestVerbs_PauseRedriveResumePurge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := func(s string) types.MessageAttributeValue {
+		return types.MessageAttributeValue{DataType: aws.String("String"), StringValue: aws.String(s)}
+	}
 	api := r.Client(cloud.FunctionWorker(llmq.LaneBG))
 	if _, err := api.SendMessage(ctx, &awssqs.SendMessageInput{
 		QueueUrl: aws.String(r.Config.Queues.URLBase + "/" + string(dead)), MessageBody: aws.String(string(body)),
-		MessageAttributes: map[string]types.MessageAttributeValue{queue.AttrReason: {DataType: aws.String("String"), StringValue: aws.String("worker_crash")}},
+		MessageAttributes: map[string]types.MessageAttributeValue{queue.AttrReason: text("worker_crash"), queue.AttrTenant: text("acme")},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type cursor struct {
 	CameBack   int            `json:"cb"`
 	Hopeless   map[string]int `json:"hl"`
 	Unreadable int            `json:"un"`
+	Unknown    int            `json:"uk"`
 	Failed     int            `json:"fl"`
 	Reasons    map[string]int `json:"rs"`
 }
@@ -79,7 +80,7 @@ func (c *cursor) resume(q queue.Name, d queue.Depth) Redriven {
 	}
 	return Redriven{
 		Queue: q, Moved: c.Moved, Twice: c.Twice, CameBack: c.CameBack, Skipped: c.Skipped, Hopeless: maps.Clone(c.Hopeless),
-		Unreadable: c.Unreadable, Failed: c.Failed, Reasons: reasons, Left: d.Visible + d.InFlight,
+		Unreadable: c.Unreadable, Unknown: c.Unknown, Failed: c.Failed, Reasons: reasons, Left: d.Visible + d.InFlight,
 	}
 }
 
@@ -88,7 +89,7 @@ func (c cursor) after(r RedriveRequest, out Redriven) string {
 	text, err := json.Marshal(cursor{
 		Version: cursorVersion, ID: c.ID, Began: c.Began, Model: r.Model, Lane: r.Lane, Reason: r.Reason, Seen: c.Seen, Most: c.Most,
 		Moved: out.Moved, Twice: out.Twice, CameBack: out.CameBack, Skipped: out.Skipped, Hopeless: out.Hopeless,
-		Unreadable: out.Unreadable, Failed: out.Failed, Reasons: out.Reasons,
+		Unreadable: out.Unreadable, Unknown: out.Unknown, Failed: out.Failed, Reasons: out.Reasons,
 	})
 	if err != nil {
 		panic("admin: cursor: " + err.Error()) // numbers and strings marshal

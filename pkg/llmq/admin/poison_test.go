@@ -123,7 +123,7 @@ func TestRedrive_LeavesWhatItCannotMend(t *testing.T) {
 func TestRedrive_TenAttributesStayTen(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, r *rig) {
-		body, err := llmq.Envelope{ID: "r-0", Op: llmq.OpChat, Model: "chat-a", Lane: llmq.LaneBG, Deadline: time.UnixMilli(1000), Params: []byte(`{}`)}.Encode()
+		body, err := llmq.Envelope{ID: "r-0", Op: llmq.OpChat, Model: "chat-a", Lane: llmq.LaneBG, Tenant: "acme", Deadline: time.UnixMilli(1000), Params: []byte(`{}`)}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,9 @@ func TestRedrive_TenAttributesStayTen(t *testing.T) {
 		for i := range mostAttributes {
 			attrs["hint"+strings.Repeat("x", i)] = "v"
 		}
-		r.send(t, dlq, queue.Outgoing{Body: body, Attributes: attrs})
+		if err := r.as("enqueue").Send(t.Context(), dlq, queue.Outgoing{Body: body, Attributes: attrs}); err != nil { // as SQS moves it
+			t.Fatal(err)
+		}
 		if out, _ := redriveAll(t, r, RedriveRequest{Queue: source}); out.Moved != 1 {
 			t.Errorf("answer = %+v", out)
 		}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -13,7 +11,6 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
-	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -38,6 +35,7 @@ type Redriven struct {
 	Skipped    int            `json:"skipped,omitempty"`    // looked at and left, for another reason than asked for
 	Hopeless   map[string]int `json:"hopeless,omitempty"`   // by reason: left, for what is sent again dies again; ask for that reason to send it all the same
 	Unreadable int            `json:"unreadable,omitempty"` // left, for they are no requests; nobody can send them again but their producer
+	Unknown    int            `json:"unknown,omitempty"`    // left, for it can't be told whose they are: no sender of theirs is listed
 	Failed     int            `json:"failed,omitempty"`     // left, for the queue did not take them; ask again
 	Reasons    map[string]int `json:"reasons"`              // of all that were looked at
 	Left       int            `json:"left"`                 // dead letters in the queue when the page began, about
@@ -76,8 +74,6 @@ const (
 	// clockMargin is how far the clocks of SQS and ours may be apart. It matters only for what has lost its
 	// attributes on its way, being too large for them.
 	clockMargin = 5 * time.Second
-	// defaultTenant owns a message that names no tenant, as its worker sees it.
-	defaultTenant = "default"
 )
 
 var reasonPattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
@@ -86,7 +82,7 @@ var reasonPattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 func hopeless(reason string) bool {
 	return slices.Contains([]llmq.Code{
 		llmq.CodeBadEnvelope, llmq.CodeWrongQueue, llmq.CodeIdempotencyMismatch, llmq.CodeInvalidRequest, llmq.CodeInvalidJSON,
-		llmq.CodeTooLarge, llmq.CodeResultExpired,
+		llmq.CodeTooLarge, llmq.CodeResultExpired, llmq.CodeSenderNotAllowed,
 	}, llmq.Code(reason))
 }
 
@@ -228,7 +224,6 @@ func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) 
 		}
 		next, err := rd.again(m)
 		if err != nil {
-			rd.out.Unreadable++
 			errs[i] = errLeft
 			continue
 		}
@@ -276,7 +271,7 @@ var errLeft = errors.New("left in the dead-letter queue")
 
 // leftAlone is how many messages were looked at and not moved.
 func (r Redriven) leftAlone() int {
-	n := r.CameBack + r.Skipped + r.Unreadable + r.Failed
+	n := r.CameBack + r.Skipped + r.Unreadable + r.Unknown + r.Failed
 	for _, of := range r.Hopeless {
 		n += of
 	}
@@ -306,46 +301,6 @@ func (rd *redrive) wants(m queue.Message) bool {
 	return false
 }
 
-// again is the message of the next generation. It keeps the body byte for byte, the tenant and the hints, and
-// leaves out what told of its death.
-func (rd *redrive) again(m queue.Message) (queue.Outgoing, error) {
-	limits := strictjson.Default()
-	limits.Depth++
-	limits.Members += 32 // of the envelope itself
-	if err := strictjson.Check(m.Body, limits); err != nil {
-		return queue.Outgoing{}, fmt.Errorf("dead letter: %w", err)
-	}
-	env, err := llmq.DecodeEnvelope(m.Body)
-	if err != nil {
-		return queue.Outgoing{}, err
-	}
-	if env.Generation >= mostGeneration {
-		return queue.Outgoing{}, llmq.Errorf(llmq.CodeBadEnvelope, "it was sent again %d times", env.Generation).At("generation")
-	}
-	env.Generation++
-	env.Deadline = time.Now().Add(rd.deps.Lanes[rd.place.lane].Timeout)
-	body, err := env.Encode()
-	if err != nil {
-		return queue.Outgoing{}, err
-	}
-	hints := map[string]string{}
-	for name, value := range m.Attributes {
-		if name != queue.AttrReason && name != queue.AttrError {
-			hints[name] = value
-		}
-	}
-	delete(hints, attrRedrive)
-	for len(hints) >= mostAttributes { // they are hints; which redrive it was matters more
-		delete(hints, slices.Max(slices.Collect(maps.Keys(hints))))
-	}
-	hints[attrRedrive] = rd.id
-	tenant := env.Tenant
-	if tenant == "" {
-		tenant = defaultTenant
-	}
-	return queue.Outgoing{Body: body, Group: llmq.TenantHash(tenant), Attributes: hints}, nil
-}
-
 // rehearse looks at up to a thousand dead letters, lets them be seen again, and reckons.
 func (rd *redrive) rehearse(ctx context.Context, until time.Time, depth queue.Depth) (Redriven, error) {
 	var seen []queue.Lease
@@ -373,9 +328,7 @@ func (rd *redrive) rehearse(ctx context.Context, until time.Time, depth queue.De
 			if !rd.wants(m) {
 				continue
 			}
-			if _, err := rd.again(m); err != nil {
-				rd.out.Unreadable++
-			} else {
+			if _, err := rd.again(m); err == nil {
 				rd.out.Matching++
 			}
 		}

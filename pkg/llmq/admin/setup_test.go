@@ -33,7 +33,8 @@ const (
 type rig struct {
 	*Operator
 	server  *local.Server
-	queue   *sqs.Client
+	queue   *sqs.Client // admin's
+	worker  *sqs.Client // a worker's, which buries
 	sources *fakeSources
 	log     *bytes.Buffer
 }
@@ -41,16 +42,14 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	server := local.New(local.Options{})
-	api := awssqs.New(awssqs.Options{
-		Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.invalid"), Credentials: credentials.NewStaticCredentialsProvider("admin", "s", ""),
-		HTTPClient: &http.Client{Transport: server.Transport()}, RetryMaxAttempts: 1,
-	})
+	api := client(server, "admin")
 	for _, name := range []queue.Name{source, dlq, "llm-chat-a-rt", "llm-chat-a-rt-dlq"} {
 		if _, err := api.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(string(name))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := &rig{server: server, queue: sqs.New(api, "http://sqs.invalid/000000000000", 2*time.Second), sources: &fakeSources{}, log: &bytes.Buffer{}}
+	r := &rig{server: server, queue: over(api), sources: &fakeSources{}, log: &bytes.Buffer{}}
+	r.worker = r.as("worker")
 	catalogue := llmq.NewCatalogue([]llmq.Model{{
 		Alias: "chat-a", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{Model: "chat-a", Name: "main"}},
 	}})
@@ -60,10 +59,30 @@ func newRig(t *testing.T) *rig {
 	}
 	r.Operator = NewOperator(
 		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue}),
-		OperatorDeps{Queue: r.queue, Sources: r.sources, Lanes: lanes, Log: slog.New(slog.NewTextHandler(r.log, nil))},
+		OperatorDeps{Queue: r.queue, Sources: r.sources, Lanes: lanes, Senders: senders(), Log: slog.New(slog.NewTextHandler(r.log, nil))},
 	)
 	return r
 }
+
+func senders() queue.Senders {
+	return queue.Senders{
+		Own: []string{"enqueue", "admin"}, Workers: []string{"worker"}, Producers: []queue.Producer{{Name: "b", SenderID: "billing", Tenant: "billing"}},
+	}
+}
+
+func client(server *local.Server, sender string) *awssqs.Client {
+	return awssqs.New(awssqs.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.invalid"), Credentials: credentials.NewStaticCredentialsProvider(sender, "s", ""),
+		HTTPClient: &http.Client{Transport: server.Transport()}, RetryMaxAttempts: 1,
+	})
+}
+
+func over(api *awssqs.Client) *sqs.Client {
+	return sqs.New(api, "http://sqs.invalid/000000000000", 2*time.Second)
+}
+
+// as is a client of the queues for another sender.
+func (r *rig) as(sender string) *sqs.Client { return over(client(r.server, sender)) }
 
 // bury puts n dead letters of a reason into the dead-letter queue, ids from on.
 func (r *rig) bury(t *testing.T, reason string, from, n int) {
@@ -76,7 +95,7 @@ func (r *rig) bury(t *testing.T, reason string, from, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		attrs := map[string]string{"llmq_op": "chat"}
+		attrs := map[string]string{"llmq_op": "chat", queue.AttrTenant: "acme"}
 		if reason != "" {
 			attrs[queue.AttrReason], attrs[queue.AttrError] = reason, "it went wrong"
 		}
@@ -86,7 +105,7 @@ func (r *rig) bury(t *testing.T, reason string, from, n int) {
 
 func (r *rig) send(t *testing.T, q queue.Name, m queue.Outgoing) {
 	t.Helper()
-	if err := r.queue.Send(t.Context(), q, m); err != nil {
+	if err := r.worker.Send(t.Context(), q, m); err != nil {
 		t.Fatal(err)
 	}
 }

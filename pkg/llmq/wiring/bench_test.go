@@ -32,7 +32,7 @@ type handOver struct {
 }
 
 func (q *handOver) Send(_ context.Context, name queue.Name, m queue.Outgoing) error {
-	q.messages <- queue.Message{ID: "m", Receipt: "r", Queue: name, Body: m.Body, SentAt: time.Now(), Attributes: m.Attributes}
+	q.messages <- queue.Message{ID: "m", Receipt: "r", Queue: name, Body: m.Body, SentAt: time.Now(), SenderID: "door", Attributes: m.Attributes}
 	return nil
 }
 

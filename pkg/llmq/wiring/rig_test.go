@@ -177,7 +177,7 @@ func (p *process) worker(name string, calls provider.Provider) *worker.Worker {
 	for _, l := range llmq.Lanes() {
 		timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
 	}
-	w, err := worker.New(worker.Config{Names: names, Catalogue: catalogue(), Timeouts: timeouts},
+	w, err := worker.New(worker.Config{Names: names, Senders: queue.Senders{Own: []string{"door"}}, Catalogue: catalogue(), Timeouts: timeouts},
 		worker.Deps{Queue: noQueue{}, Engine: e, Bodies: noBodies{}, Log: p.logger})
 	if err != nil {
 		p.t.Fatalf("new worker: %v", err)
@@ -207,7 +207,7 @@ const tenant = "t"
 // message is one of a request, sent now.
 func message(id string) queue.Message {
 	return queue.Message{
-		ID: "m-" + id, Receipt: "h-" + id, Queue: names.Model("chat-a", llmq.LaneRT), ReceiveCount: 1, SentAt: time.Now(),
+		ID: "m-" + id, Receipt: "h-" + id, Queue: names.Model("chat-a", llmq.LaneRT), ReceiveCount: 1, SentAt: time.Now(), SenderID: "door",
 		Body: []byte(`{"v":1,"id":"` + id + `","op":"chat","model":"chat-a","tenant":"` + tenant + `","params":{"for":"` + id + `"}}`),
 	}
 }

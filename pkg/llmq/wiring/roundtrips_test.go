@@ -121,7 +121,7 @@ type toWorker struct {
 
 func (q *toWorker) Send(ctx context.Context, name queue.Name, m queue.Outgoing) error {
 	q.working.Go(func() {
-		q.ends <- handle(context.WithoutCancel(ctx), q.worker, queue.Message{ID: "m", Receipt: "r", Queue: name, Body: m.Body, SentAt: time.Now(), Attributes: m.Attributes})
+		q.ends <- handle(context.WithoutCancel(ctx), q.worker, queue.Message{ID: "m", Receipt: "r", Queue: name, Body: m.Body, SentAt: time.Now(), SenderID: "door", Attributes: m.Attributes})
 	})
 	return nil
 }

@@ -33,7 +33,7 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		timeouts[lane] = worker.Timeouts{Default: l.Timeout, Max: l.MaxTimeout}
 	}
 	return worker.New(worker.Config{
-		Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Timeouts: timeouts,
+		Names: p.Config.Queues.Names(), Senders: p.Config.Senders(), Catalogue: p.Catalogue, Timeouts: timeouts,
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
 	}, worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log, Metrics: p.metrics, Store: p.store})
 }

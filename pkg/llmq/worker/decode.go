@@ -1,8 +1,8 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -11,10 +11,6 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
-
-// DefaultTenant owns what producers send that are not listed with a tenant of their
-// own.
-const DefaultTenant = "default"
 
 // envelopeLimits leaves room for the envelope around a body that the door let in.
 func envelopeLimits() strictjson.Limits {
@@ -25,44 +21,34 @@ func envelopeLimits() strictjson.Limits {
 }
 
 // decode reads a message as a request, whose body is still to be loaded where it lies at ref. What it refuses
-// is an *llmq.Error whose code says what is to become of the message.
+// is an *llmq.Error whose code says what is to become of the message; the request has a tenant even then, once
+// it is known whose the message is.
 func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
-	if err := strictjson.Check(m.Body, envelopeLimits()); err != nil {
-		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeBadEnvelope, "%s", llmq.AsError(err).Message).At(llmq.AsError(err).Field)
-	}
-	env, err := llmq.DecodeEnvelope(m.Body)
-	if err != nil {
-		return llmq.Request{}, nil, err
-	}
-	here, ok := w.homes[m.Queue]
-	if !ok {
-		// A newer deployment's queue, read by a process of the one before.
-		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeModelNotConfigured, "the queue %s belongs to no configured model", m.Queue)
-	}
-	ref, err := llmq.ParseModelRef(env.Model)
-	if err != nil {
-		return llmq.Request{}, nil, err
-	}
-	if env.ReplyTo != "" {
-		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: this release has none; leave it out").At("reply_to")
-	}
-	lane, err := w.checkHome(here, ref, env)
+	env, from, tenant, err := w.open(m)
 	if err != nil {
 		return llmq.Request{}, nil, err
 	}
 	req := llmq.Request{
-		ID: env.ID, Tenant: env.Tenant, KeyID: env.KeyID, Op: env.Op, Model: ref, Lane: lane, Fallback: env.Fallback,
-		Deadline: w.deadline(env, lane, m.SentAt), Body: env.Params, User: env.User, Session: env.Session, Trace: env.Trace,
-		Generation: env.Generation,
+		ID: env.ID, Tenant: tenant, KeyID: env.KeyID, Op: env.Op, Fallback: cmp.Or(env.Fallback, llmq.FallbackChain),
+		Body: env.Params, User: env.User, Session: env.Session, Trace: env.Trace, Generation: env.Generation,
 	}
-	if req.Tenant == "" {
-		req.Tenant = DefaultTenant
+	here, ok := w.homes[m.Queue]
+	if !ok {
+		// A newer deployment's queue, read by a process of the one before.
+		return req, nil, llmq.Errorf(llmq.CodeModelNotConfigured, "the queue %s belongs to no configured model", m.Queue)
 	}
-	if req.Fallback == "" {
-		req.Fallback = llmq.FallbackChain
+	if req.Model, err = llmq.ParseModelRef(env.Model); err != nil {
+		return req, nil, err
 	}
-	if env.Ref != nil && !strings.HasPrefix(env.Ref.Key, "off/"+llmq.TenantHash(req.Tenant)+"/") {
-		return llmq.Request{}, nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at what is not the tenant's").At("ref")
+	if env.ReplyTo != "" {
+		return req, nil, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: this release has none; leave it out").At("reply_to")
+	}
+	if req.Lane, err = w.checkHome(here, req.Model, env); err != nil {
+		return req, nil, err
+	}
+	req.Deadline = w.deadline(env, req.Lane, m.SentAt)
+	if env.Ref != nil && !w.cfg.Senders.MayPointAt(env.Ref.Key, from, tenant) {
+		return req, nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at what is not the tenant's").At("ref")
 	}
 	return req, env.Ref, nil
 }

@@ -116,7 +116,7 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 	}{
 		{
 			"the least", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"chat-a","params":{"a":1}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"a":1}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"a":1}`)},
 			7 * time.Second,
 		},
 		{
@@ -130,37 +130,37 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 		},
 		{
 			"bulk on the default queue of a model without one", "llm-chat-b", `{"v":1,"id":"r","op":"chat","model":"chat-b","lane":"bulk","params":{}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-b"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-b"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			9 * time.Second,
 		},
 		{
 			"a vendor's name", "llm-chat-a-bulk", `{"v":1,"id":"r","op":"chat","model":"vendor/chat-a","params":{}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "vendor/chat-a"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "vendor/chat-a"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			9 * time.Second,
 		},
 		{
 			"DS22: a model that this worker lacks", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"new","params":{}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "new"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "new"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			7 * time.Second,
 		},
 		{
 			"DS22: a target that this worker lacks", "llm-chat-a", `{"v":1,"id":"r","op":"chat","model":"chat-a@new","lane":"bulk","params":{}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a", Target: "new"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a", Target: "new"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			9 * time.Second,
 		},
 		{
 			"no stream", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"chat-a","params":{"stream":false,"x":{"stream":true}}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false,"x":{"stream":true}}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false,"x":{"stream":true}}`)},
 			7 * time.Second,
 		},
 		{
 			"stream on a wire that has none", "llm-conv-rt", `{"v":1,"id":"r","op":"converse","model":"conv","params":{"stream":true}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpConverse, Model: llmq.ModelRef{Alias: "conv"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":true}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpConverse, Model: llmq.ModelRef{Alias: "conv"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":true}`)},
 			7 * time.Second,
 		},
 		{
 			"a wire that the model does not speak", "llm-chat-a-rt", `{"v":1,"id":"r","op":"converse","model":"chat-a","params":{}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpConverse, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpConverse, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			7 * time.Second,
 		},
 	} {
@@ -169,6 +169,9 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				m := message("m", tt.body)
 				m.Queue = queue.Name(tt.queue)
+				if tt.want.Tenant == "team-p" { // whose messages name none
+					m.SenderID = "AROAP:2026-11-30"
+				}
 				out := w.Handle(t.Context(), []queue.Message{m})
 				if len(w.calls) != 1 || out[0].Action != worker.Ack {
 					t.Fatalf("outcome %+v, dead letters %+v, calls %+v; want one call", out, w.sent, w.calls)

@@ -101,7 +101,7 @@ func TestHandle_WhatTheEngineRefusesIsDeadLettered(t *testing.T) {
 			t.Errorf("outcome (-want +got):\n%s", diff)
 		}
 		want := []letter{{"llm-chat-a-rt-dlq", queue.Outgoing{Body: m.Body, Attributes: map[string]string{
-			"llmq_reason": "idempotency_mismatch", "llmq_error": "the id was used before",
+			"llmq_reason": "idempotency_mismatch", "llmq_error": "the id was used before", "llmq_tenant": "t",
 		}}}}
 		if diff := cmp.Diff(want, w.sent); diff != "" {
 			t.Errorf("sent (-want +got):\n%s", diff)

@@ -152,8 +152,17 @@ func catalogue() llmq.Catalogue {
 	})
 }
 
+// AROAX is the door's role, AROAW a worker's; two services send for themselves.
+func senders() queue.Senders {
+	return queue.Senders{
+		Own: []string{"AROAX"}, Workers: []string{"AROAW"}, Producers: []queue.Producer{
+			{Name: "nightly", SenderID: "AROAP", Tenant: "team-p"}, {Name: "daily", SenderID: "AROAQ", Tenant: "team-q"},
+		},
+	}
+}
+
 func config() worker.Config {
-	return worker.Config{Names: names, Catalogue: catalogue(), Timeouts: map[llmq.Lane]worker.Timeouts{
+	return worker.Config{Names: names, Senders: senders(), Catalogue: catalogue(), Timeouts: map[llmq.Lane]worker.Timeouts{
 		llmq.LaneRT:   {Default: 7 * time.Second, Max: 70 * time.Second},
 		llmq.LaneBG:   {Default: 8 * time.Second, Max: 80 * time.Second},
 		llmq.LaneBulk: {Default: 9 * time.Second, Max: 90 * time.Second},

@@ -76,6 +76,7 @@ type Timeouts struct {
 // Config is what the worker knows about its deployment.
 type Config struct {
 	Names     queue.Names
+	Senders   queue.Senders // whose messages are taken; some are required
 	Catalogue llmq.Catalogue
 	Timeouts  map[llmq.Lane]Timeouts // one of each lane
 	BodyBytes int64                  // what the bodies of all that runs may take in memory; 0 is no bound
@@ -116,6 +117,9 @@ func New(cfg Config, d Deps) (*Worker, error) {
 		if missing {
 			faults = append(faults, fmt.Errorf("worker: %s is required", what))
 		}
+	}
+	if cfg.Senders.None() {
+		faults = append(faults, errors.New("worker: Config.Senders names nobody, so every message would be refused: give the door's and admin's in queues.sender_ids, or producers"))
 	}
 	for _, l := range llmq.Lanes() {
 		if t := cfg.Timeouts[l]; t.Default <= 0 || t.Max < t.Default {
@@ -203,7 +207,7 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 	req, ref, err := w.decode(m.Message)
 	if err != nil {
 		settle()
-		return w.refuse(ctx, log, m, llmq.AsError(err))
+		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	}
 	leave, roomy := w.rooms.enter(ctx, weight(m.Body, ref), until(req.Deadline, limit))
 	if !roomy {
@@ -214,7 +218,7 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 	defer leave()
 	if isStored, err := w.load(ctx, &req, ref, limit); err != nil {
 		settle()
-		return w.refuse(ctx, log, m, llmq.AsError(err))
+		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	} else if isStored {
 		return Outcome{m.ID, Ack, "already_stored"}
 	}
@@ -234,7 +238,7 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 		}
 	case engine.Refuse:
 		settle()
-		return w.refuse(ctx, log, m, v.Err)
+		return w.refuse(ctx, log, m, req.Tenant, v.Err)
 	default:
 	}
 	return out
@@ -251,8 +255,9 @@ const (
 )
 
 // refuse handles a message that is no request for this worker: it goes back while
-// waiting may help, else to the dead-letter queue with its reason.
-func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, why *llmq.Error) Outcome {
+// waiting may help, else to the dead-letter queue with its reason. tenant is whose it is,
+// "" where that is not known.
+func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, tenant string, why *llmq.Error) Outcome {
 	switch {
 	case (errors.Is(why, llmq.CodeNewerEnvelope) || errors.Is(why, llmq.CodeModelNotConfigured)) && time.Since(m.SentAt) < newerFor:
 		w.release(ctx, log, m, newerEvery, string(why.Code))
@@ -262,7 +267,7 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, why 
 		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
-	if err := w.deadLetter(ctx, m.Message, why); err != nil {
+	if err := w.deadLetter(ctx, m.Message, tenant, why); err != nil {
 		log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
 		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
@@ -271,20 +276,28 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, why 
 	return Outcome{m.ID, Ack, string(why.Code)}
 }
 
-// deadLetter moves a message to its dead-letter queue with its reason. Where the
-// message is too full for that, it gives up the hints first and the reason last.
-func (w *Worker) deadLetter(ctx context.Context, m queue.Message, why *llmq.Error) error {
-	reason := map[string]string{queue.AttrReason: string(why.Code)}
+// deadLetter moves a message to its dead-letter queue with its reason and the tenant whose
+// it is, for a redrive. Where the message is too full for that, it gives up the hints first
+// and the reason last.
+func (w *Worker) deadLetter(ctx context.Context, m queue.Message, tenant string, why *llmq.Error) error {
+	least := map[string]string{queue.AttrReason: string(why.Code)}
+	if tenant != "" {
+		least[queue.AttrTenant] = tenant
+	}
 	full := maps.Clone(m.Attributes)
+	for _, ours := range []string{queue.AttrReason, queue.AttrError, queue.AttrTenant} { // of an earlier death, or forged
+		delete(full, ours)
+	}
+	for len(full)+len(least)+1 > maxAttributes { // ours matter more
+		delete(full, slices.Max(slices.Collect(maps.Keys(full))))
+	}
 	if full == nil {
 		full = map[string]string{}
 	}
-	for len(full) > maxHints { // SQS takes ten attributes; ours matter more
-		delete(full, slices.Max(slices.Collect(maps.Keys(full))))
-	}
-	full[queue.AttrReason], full[queue.AttrError] = string(why.Code), llmq.Clip(why.Message, 500)
+	maps.Copy(full, least)
+	full[queue.AttrError] = llmq.Clip(why.Message, 500)
 	var err error
-	for _, attrs := range []map[string]string{full, reason, nil} {
+	for _, attrs := range []map[string]string{full, least, nil} {
 		if err = w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); !errors.Is(err, llmq.CodeTooLarge) {
 			return err
 		}
@@ -292,8 +305,8 @@ func (w *Worker) deadLetter(ctx context.Context, m queue.Message, why *llmq.Erro
 	return err
 }
 
-// maxHints is how many attributes of its own a dead letter keeps.
-const maxHints = 8
+// maxAttributes is how many SQS takes.
+const maxAttributes = 10
 
 // release sets when the message comes back. Where that fails, it comes back at the end
 // of its lease.
