@@ -44,18 +44,21 @@ func TestFaults_Senders(t *testing.T) {
 			},
 		},
 		{
-			"the door's", "aws", at, with(good), []string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001, AROABILLING00001", "LLMQ_SQS_WORKER_IDS=AROADOOR00000001"},
+			"the door's", "aws", at, with(good),
+			[]string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001, AROABILLING00001", "LLMQ_SQS_WORKER_IDS=AROADOOR00000001"},
 			[]string{
 				`aws:2:40: producers[0].sender_id: is queues.sender_ids[1] already; who sends is one of ours, a worker or a producer of one tenant`,
 				`LLMQ_SQS_WORKER_IDS: queues.worker_ids[0]: is queues.sender_ids[0] already; who sends is one of ours, a worker or a producer of one tenant`,
 			},
 		},
 		{
-			"a list with a gap", "aws", at, at, []string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,,AROAADMIN0000001"},
+			"a list with a gap", "aws", at, at,
+			[]string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,,AROAADMIN0000001"},
 			[]string{`LLMQ_SQS_SENDER_IDS: queues.sender_ids: is empty`},
 		},
 		{
-			"one twice", "aws", at, at, []string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,AROADOOR00000001"},
+			"one twice", "aws", at, at,
+			[]string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,AROADOOR00000001"},
 			[]string{`LLMQ_SQS_SENDER_IDS: queues.sender_ids: "AROADOOR00000001" is named twice`},
 		},
 		{"locally any name", "local", "kind: local", "kind: local\nproducers: [{name: a, sender_id: local, tenant: t}]", nil, nil},
