@@ -144,13 +144,10 @@ func loadAWS(ctx context.Context, cfg *config.Config) (aws.Config, error) {
 	if cfg.Region != "" {
 		opts = append(opts, awsconfig.WithRegion(cfg.Region))
 	}
-	var transport http.RoundTripper = egress.Rest(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+	// The SDK's own kind of client, since the SDK adds the authorities of AWS_CA_BUNDLE to no other.
+	opts = append(opts, awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.ResponseHeaderTimeout = awsHeaderTimeout
-	}).GetTransport())
-	if cfg.Kind == config.KindLocal {
-		transport = rebuffer{transport}
-	}
-	opts = append(opts, awsconfig.WithHTTPClient(&http.Client{Transport: transport}))
+	})))
 	out, err := awsconfig.LoadDefaultConfig(ctx, opts...)
 	if err != nil {
 		return aws.Config{}, llmq.Errorf(llmq.CodeConfiguration, "AWS settings can't be loaded").Because(err)
@@ -158,6 +155,15 @@ func loadAWS(ctx context.Context, cfg *config.Config) (aws.Config, error) {
 	if out.Region == "" {
 		return aws.Config{}, llmq.Errorf(llmq.CodeConfiguration, "no AWS region is set: give region in the configuration or AWS_REGION in the environment")
 	}
+	client, ok := out.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		return aws.Config{}, llmq.Errorf(llmq.CodeInternal, "the AWS SDK has made an HTTP client of its own").Because(fmt.Errorf("it is a %T", out.HTTPClient))
+	}
+	var transport http.RoundTripper = egress.Rest(client.GetTransport())
+	if cfg.Kind == config.KindLocal {
+		transport = rebuffer{transport}
+	}
+	out.HTTPClient = &http.Client{Transport: transport}
 	return out, nil
 }
 
