@@ -86,6 +86,15 @@ bench: ## benchmarks, what one call through the queue costs, and how the law of 
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/limiter -seeds 1
 
+S ?=
+SCALE ?= short
+SEED ?= 1
+OUT ?=
+.PHONY: scenarios
+scenarios: ## S="S53 S54" or S=all: what llmq promises as a whole, on the real functions and a real Valkey (SCALE=short|full, SEED=1, OUT=file)
+	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/scenarios ./local/scenarios
+	@$(BUILD)/scenarios -scale "$(SCALE)" -seed "$(SEED)" $(if $(OUT),-out "$(OUT)") $(S)
+
 $(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
 	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error
 

@@ -82,6 +82,7 @@ type Cloud struct {
 
 	path    string   // of the functions' configuration
 	env     []string // with which they read it
+	links   []string // what leads them over links
 	log     *slog.Logger
 	closers []func(context.Context) error // undone in reverse order
 	servers sync.WaitGroup
@@ -170,11 +171,10 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	if err := c.createQueues(ctx); err != nil {
 		return err
 	}
-	links, err := c.link(ctx, o.Link)
-	if err != nil {
+	if c.links, err = c.link(ctx, o.Link); err != nil {
 		return err
 	}
-	if err := c.createFunctions(o, append(env, links...)); err != nil {
+	if err := c.createFunctions(o, c.Environ()); err != nil {
 		return err
 	}
 	if err := c.startSources(ctx); err != nil {
@@ -182,6 +182,10 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	}
 	return c.openDoors(o)
 }
+
+// Environ is how a program of this machine is configured to be part of this cloud, as its functions are, links included. It
+// needs AWS credentials beside; any will do.
+func (c *Cloud) Environ() []string { return slices.Concat(c.env, c.links) }
 
 // link has every part linked, and returns the variables that lead the functions there.
 func (c *Cloud) link(ctx context.Context, link func(part, address string) (string, error)) ([]string, error) {

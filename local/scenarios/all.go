@@ -1,0 +1,8 @@
+package main
+
+import "slices"
+
+// all are the scenarios that there are, the quick ones first.
+func all() []scenario {
+	return slices.Concat(calls(), limits(), backlogs())
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/llm-queue/llmq/local/cloud/lambda"
+	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// Caps that all workers share, exact whatever happens.
+func limits() []scenario {
+	return []scenario{
+		{"S53", "cap 10, provider 200 ms, 15 workers with 10 calls each, so that 150 want a slot; 2,000 bg calls queued (short: 500): at most 10 at once, and exactly that; each answered and paid for once", s53},
+		{"S54", "cap cut from 20 to 5 by a deploy in mid-run, 900 calls (short: 400): the peak is 20 before and 5 once no old worker runs; each paid for once", s54},
+		{"S55", "a provider's cap of 8 over two models that may have 20 each, 300 calls each (short: 150): exactly 8 at once", s55},
+		{"S57", "cap 20, bulk 3, bg 5; 300 bulk and 300 bg calls at once (short: 150), one rt call in the middle: exactly 3 and 5, and rt starts at once", s57},
+	}
+}
+
+// deadline is long enough for every backlog here.
+const deadline = 10 * time.Minute
+
+func s53(ctx context.Context, t *trial) error {
+	w, err := t.Start(ctx, 200*time.Millisecond, func(c *config.Config) {
+		capped(10)(c)
+		wholeShare(c)
+		lane(c, llmq.LaneBG, 15, 10)
+	})
+	if err != nil {
+		return err
+	}
+	ids := rig.Numbered("bg", t.Size(2000, 500))
+	began := time.Now()
+	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, ids); err != nil {
+		return err
+	}
+	inFlight := 0 // messages
+	if err := rig.Poll(ctx, "the backlog to be done", func() bool {
+		d, err := w.QueueDepth(ctx, w.Config.Queues.Names().Model(rig.ModelChat, llmq.LaneBG))
+		inFlight = max(inFlight, d.InFlight)
+		return err == nil && d.Visible+d.InFlight+d.Delayed == 0
+	}); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	t.peak("peak", w.Fake.Peak(""), 10)
+	t.Note("done_s", round(took.Seconds()))
+	t.Note("best_possible_s", round(float64(len(ids))/10*0.2))
+	t.Note("sqs_messages_in_flight_peak", inFlight)
+	_, together := w.Processes()
+	t.Note("worker_processes", together)
+	a, err := t.Account(ctx, w, ids)
+	t.onceEach(a, ids)
+	return err
+}
+
+func s54(ctx context.Context, t *trial) error {
+	const high, low = 20, 5
+	w, err := t.Start(ctx, 200*time.Millisecond, func(c *config.Config) {
+		capped(high)(c)
+		wholeShare(c)
+		lane(c, llmq.LaneBG, 10, 4)
+	})
+	if err != nil {
+		return err
+	}
+	ids := rig.Numbered("bg", t.Size(900, 400))
+	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, ids); err != nil {
+		return err
+	}
+	if err := rig.Poll(ctx, "a third of the calls", func() bool { return w.Fake.Stats().All.Good >= len(ids)/3 }); err != nil {
+		return err
+	}
+	old := map[int]bool{}
+	for _, p := range w.Workers(llmq.LaneBG) {
+		old[p.PID] = true
+	}
+	cut := time.Now()
+	if err := w.Deploy(capped(low)); err != nil {
+		return err
+	}
+	if err := rig.Poll(ctx, "the last old worker to end", func() bool {
+		return !slices.ContainsFunc(w.Workers(llmq.LaneBG), func(p lambda.InstanceInfo) bool { return old[p.PID] }) && w.Fake.InFlight("") <= low
+	}); err != nil {
+		return err
+	}
+	known := time.Now()
+	a, err := t.Account(ctx, w, ids)
+	if err != nil {
+		return err
+	}
+	t.onceEach(a, ids)
+	var before, after []server.Call
+	for _, c := range w.Calls() {
+		if c.At.Before(cut) {
+			before = append(before, c)
+		} else if c.At.After(known) {
+			after = append(after, c)
+		}
+	}
+	t.peak("peak_before", rig.Together(before), high)
+	t.peak("peak_after", rig.Together(after), low)
+	t.Note("calls_after", len(after))
+	t.Note("in_force_after_s", round(known.Sub(cut).Seconds()))
+	t.Hold(len(after) > 10*low, "only %d calls began after the cut: too few to tell", len(after))
+	return nil
+}
+
+func s55(ctx context.Context, t *trial) error {
+	const second = "chat-b"
+	w, err := t.Start(ctx, 200*time.Millisecond, func(c *config.Config) {
+		twin := c.Models[0]
+		twin.Alias, twin.Targets = second, slices.Clone(twin.Targets)
+		twin.Targets[0].ModelID = "fake-chat-2"
+		c.Models = append(c.Models, twin)
+		c.Providers[0].SharedMaxConcurrency = 8
+		wholeShare(c)
+		lane(c, llmq.LaneBG, 10, 4)
+	})
+	if err != nil {
+		return err
+	}
+	n := t.Size(300, 150)
+	first, other := rig.Numbered("a", n), rig.Numbered("b", n)
+	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, first); err != nil {
+		return err
+	}
+	if err := w.Send(ctx, second, llmq.LaneBG, deadline, other); err != nil {
+		return err
+	}
+	ids := slices.Concat(first, other)
+	a, err := t.Account(ctx, w, ids)
+	t.onceEach(a, ids)
+	t.peak("peak", w.Fake.Peak(""), 8)
+	t.Note("peak_of_one_model", w.Fake.Peak("fake-chat-1"))
+	t.Note("peak_of_the_other", w.Fake.Peak("fake-chat-2"))
+	return err
+}
+
+func s57(ctx context.Context, t *trial) error {
+	w, err := t.Start(ctx, 200*time.Millisecond, func(c *config.Config) {
+		target := &c.Models[0].Targets[0]
+		target.MaxConcurrency, target.Limits.Bulk, target.Limits.BG = 20, 3, 5
+	})
+	if err != nil {
+		return err
+	}
+	// As in a service that is in use: a door and a worker for rt are there.
+	if a := w.Ask(ctx, call{ID: "warm", Lane: llmq.LaneRT}); !a.ok("warm") {
+		return a.Err
+	}
+	n := t.Size(300, 150)
+	bulk, bg := rig.Numbered("bulk", n), rig.Numbered("bg", n)
+	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBulk, deadline, bulk); err != nil {
+		return err
+	}
+	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, bg); err != nil {
+		return err
+	}
+	if err := rig.Poll(ctx, "a fifth of the calls", func() bool { return w.Fake.Stats().All.Good >= n/5 }); err != nil {
+		return err
+	}
+	reply := w.Ask(ctx, call{ID: "rt-0", Lane: llmq.LaneRT})
+	waiting, _, err := w.Depth(ctx)
+	if err != nil {
+		return err
+	}
+	t.Hold(reply.ok("rt-0"), "the rt call got %d %s %v", reply.Status, reply.Body, reply.Err)
+	ids := slices.Concat(bulk, bg, []string{"rt-0"})
+	a, err := t.Account(ctx, w, ids)
+	if err != nil {
+		return err
+	}
+	t.onceEach(a, ids)
+	seen := w.ByRequest()
+	of := func(ids []string) (calls []server.Call) {
+		for _, id := range ids {
+			calls = append(calls, seen[id]...)
+		}
+		return calls
+	}
+	t.peak("bulk_peak", rig.Together(of(bulk)), 3)
+	t.peak("bg_peak", rig.Together(of(bg)), 5)
+	start, err := w.startOf("rt-0", reply.Began)
+	if err != nil {
+		return err
+	}
+	t.Note("rt_start_ms", ms(start))
+	t.Note("messages_on_queues_meanwhile", waiting)
+	t.Hold(waiting > 0, "the rt call came after the others, not among them")
+	t.Hold(start < 230*time.Millisecond, "the rt call started after %s, want under 230 ms", start)
+	return nil
+}

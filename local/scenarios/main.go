@@ -1,0 +1,120 @@
+// Scenarios runs what llmq promises as a whole on the real functions, in the local cloud with a real Valkey and the fake
+// provider: each scenario puts a load on it, lets things go wrong, and counts. It prints a table for people and then one line
+// of JSON each, and fails if one of them does.
+//
+//	scenarios [-scale short|full] [-seed 1] [-out results/scenarios.md] ID… | all
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/llm-queue/llmq/local/cloud"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "scenarios: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// errFailed says that a scenario did not hold; the table says which.
+var errFailed = errors.New("not all scenarios pass")
+
+func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	flags := flag.NewFlagSet("scenarios", flag.ContinueOnError)
+	flags.SetOutput(progress)
+	scale := flags.String("scale", "short", "how much load: short, or full as the definitions say")
+	seed := flags.Uint64("seed", 1, "what chance begins from")
+	report := flags.String("out", "", "write the figures to this file too, as Markdown")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *scale != "short" && *scale != "full" {
+		return fmt.Errorf("scale %q is neither short nor full", *scale)
+	}
+	chosen, err := choose(all(), flags.Args())
+	if err != nil {
+		return err
+	}
+	// What runs here asks only the local cloud; the keys of whoever starts it stay out of it.
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "scenarios", "AWS_SECRET_ACCESS_KEY": "local", "AWS_SESSION_TOKEN": ""} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp("", "llmq-scenarios-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	fmt.Fprintln(progress, "· building the functions (the first time takes a minute or two)")
+	functions, err := cloud.Build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	verdicts := make([]verdict, 0, len(chosen))
+	for _, sc := range chosen {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		v := (&trial{Full: *scale == "full", Seed: *seed, functions: functions, progress: progress}).judge(ctx, sc)
+		verdicts = append(verdicts, v)
+	}
+	table(out, verdicts)
+	if *report != "" {
+		command := fmt.Sprintf("make scenarios S=%q SCALE=%s SEED=%d OUT=%s", strings.Join(flags.Args(), " "), *scale, *seed, *report)
+		if err := writeReport(*report, command, time.Now(), verdicts); err != nil {
+			return err
+		}
+	}
+	if err := lines(out, verdicts); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(verdicts, func(v verdict) bool { return !v.pass() }) {
+		return errFailed
+	}
+	return nil
+}
+
+// choose finds scenarios by id, in whatever case; "all" is all of them.
+func choose(known []scenario, ids []string) ([]scenario, error) {
+	var chosen []scenario
+	var unknown []string
+	for _, id := range ids {
+		if strings.EqualFold(id, "all") {
+			chosen = append(chosen, known...)
+			continue
+		}
+		i := slices.IndexFunc(known, func(sc scenario) bool { return strings.EqualFold(sc.ID, id) })
+		if i < 0 {
+			unknown = append(unknown, id)
+			continue
+		}
+		chosen = append(chosen, known[i])
+	}
+	if len(unknown) == 0 && len(chosen) > 0 {
+		return chosen, nil
+	}
+	var b strings.Builder
+	for _, sc := range known {
+		fmt.Fprintf(&b, "\n  %-14s %s", sc.ID, sc.What)
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("there is no scenario %s; there are all, and:%s", strings.Join(unknown, ", "), b.String())
+	}
+	return nil, fmt.Errorf("name the scenarios to run; there are all, and:%s", b.String())
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// G5: an id that is not known is refused before anything is built, and the list tells what there is.
+func TestChoose_RefusesWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	for _, ids := range [][]string{{"S53", "S999"}, {}} {
+		_, err := choose(all(), ids)
+		if err == nil || !strings.Contains(err.Error(), "\n  S53 ") || len(ids) > 0 && !strings.Contains(err.Error(), "no scenario S999;") {
+			t.Errorf("%q: %v", ids, err)
+		}
+	}
+	var progress bytes.Buffer
+	if err := run(t.Context(), []string{"-scale", "medium", "S53"}, &progress, &progress); err == nil || !strings.Contains(err.Error(), "medium") {
+		t.Errorf("scale medium: %v", err)
+	}
+}
+
+func TestChoose_ByIDOrAll(t *testing.T) {
+	t.Parallel()
+	got, err := choose(all(), []string{"s54", "S53"})
+	if err != nil || len(got) != 2 || got[0].ID != "S54" || got[1].ID != "S53" {
+		t.Errorf("got %d, %v", len(got), err)
+	}
+	got, err = choose(all(), []string{"ALL"})
+	if err != nil || len(got) != len(all()) {
+		t.Errorf("all are %d, %v", len(got), err)
+	}
+}
+
+func TestAll_EachIsDefinedOnce(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, sc := range all() {
+		if sc.ID == "" || sc.What == "" || sc.Run == nil || seen[sc.ID] || strings.HasSuffix(sc.What, ".") {
+			t.Errorf("%q is not defined, twice, or ends with a stop: %q", sc.ID, sc.What)
+		}
+		seen[sc.ID] = true
+	}
+}
+
+// A line says whether it passed and all that was counted, in order; what does not hold stands in the page too.
+func TestVerdict_LineAndPage(t *testing.T) {
+	t.Parallel()
+	tr := &trial{progress: &bytes.Buffer{}}
+	v := tr.judge(t.Context(), scenario{"S0", "nothing happens", func(context.Context, *trial) error {
+		tr.Note("peak", 10)
+		tr.Note("start_p99_ms", 1.5)
+		tr.Hold(true, "never told")
+		tr.Hold(false, "%d lost", 3)
+		return errors.New("cut short")
+	}})
+	v.Took = 1234 * time.Millisecond
+	var line bytes.Buffer
+	if err := lines(&line, []verdict{v}); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"scenario":"S0","pass":false,"seconds":1.23,"peak":10,"start_p99_ms":1.5,"broken":["3 lost","cut short"]}` + "\n"; line.String() != want {
+		t.Errorf("line = %s want %s", &line, want)
+	}
+	if !json.Valid(line.Bytes()) {
+		t.Error("it is no JSON")
+	}
+	path := filepath.Join(t.TempDir(), "scenarios.md")
+	if err := writeReport(path, "make scenarios S=S0", time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC), []verdict{v}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"`make scenarios S=S0`", "2026-11-30", "| S0 | FAIL | 1 s |", "## S0: FAIL", "nothing happens.", "| peak | 10 |", "Does not hold: 3 lost."} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page does not say %q:\n%s", want, page)
+		}
+	}
+}
+
+// H28: the smallest value that p per cent of all are not above.
+func TestRank_NearestRank(t *testing.T) {
+	t.Parallel()
+	ten := make([]time.Duration, 10) // 10, 9 … 1
+	for i := range ten {
+		ten[i] = time.Duration(10 - i)
+	}
+	for _, tt := range []struct {
+		all  []time.Duration
+		p    int
+		want time.Duration
+	}{
+		{ten, 50, 5},
+		{ten, 90, 9},
+		{ten, 91, 10},
+		{ten, 99, 10},
+		{ten, 100, 10},
+		{ten, 0, 1},
+		{ten[:1], 1, 10},
+		{ten[:1], 99, 10},
+		{nil, 50, 0},
+	} {
+		if got := rank(tt.all, tt.p); got != tt.want {
+			t.Errorf("p%d of %d = %d, want %d", tt.p, len(tt.all), got, tt.want)
+		}
+	}
+}
+
+// What is paid for again is told apart: in flight, over a wipe, and after the result was stored, which never may be.
+func TestTallied_TellsWhyACallWasPaidAgain(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Date(2026, 11, 30, 12, 0, s, 0, time.UTC) }
+	good := func(s int) server.Call {
+		return server.Call{At: at(s), Duration: time.Second, Status: 200, Outcome: server.Replied}
+	}
+	cut := func(s int) server.Call {
+		return server.Call{At: at(s), Duration: time.Second, Outcome: server.Aborted}
+	}
+	throttled := func(s int) server.Call {
+		return server.Call{At: at(s), Status: 429, Outcome: server.Replied}
+	}
+	calls := map[string][]server.Call{
+		"once": {throttled(0), good(1)}, "lost": {cut(1)}, "throttled": {throttled(1)}, "in-flight": {cut(1), good(5)},
+		"over-a-wipe": {good(9), good(25)}, "stored": {good(1), good(5)}, "stored-and-wiped": {good(1), good(25)},
+	}
+	stored := map[string]time.Time{"once": at(2), "in-flight": at(6), "stored": at(2), "stored-and-wiped": at(2)}
+	ids := []string{"once", "lost", "throttled", "never", "in-flight", "over-a-wipe", "stored", "stored-and-wiped"}
+	got := tallied(ids, calls, func(id string) time.Time { return stored[id] }, []time.Time{at(10)})
+	if want := (account{Lost: 3, Again: 4, AfterWipe: 2, AfterStored: 1, Calls: 10}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// An honest error is one of our codes with its own status; what means that llmq failed is none.
+func TestAnswer_Honest(t *testing.T) {
+	t.Parallel()
+	of := func(status int, code llmq.Code, retry string) answer {
+		return answer{Status: status, Code: code, Header: map[string][]string{"X-Should-Retry": {retry}}}
+	}
+	for _, tt := range []struct {
+		name string
+		a    answer
+		want bool
+	}{
+		{"queue unavailable", of(503, llmq.CodeQueueUnavailable, "true"), true},
+		{"timeout", of(504, llmq.CodeTimeout, "false"), true},
+		{"another status", of(500, llmq.CodeQueueUnavailable, "true"), false},
+		{"ours to mend", of(500, llmq.CodeInternal, "false"), false},
+		{"no code", of(503, "", "true"), false},
+		{"no word on retries", of(503, llmq.CodeQueueUnavailable, ""), false},
+		{"no answer", answer{Err: errors.New("cut")}, false},
+	} {
+		if got := tt.a.honest(); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	if a := (answer{Status: 200, Body: rig.ChatBody("m", "mine")}); !a.ok("mine") || a.ok("other") {
+		t.Error("an answer is not told from another's")
+	}
+}

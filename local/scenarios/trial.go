@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/llm-queue/llmq/local/cloud"
+)
+
+// scenario is one promise about the whole system that anyone can run again.
+type scenario struct {
+	ID   string
+	What string // load, faults and what must hold
+	// Run puts the load on, notes figures and holds what must hold. Its error is that it could not be run to its end.
+	Run func(ctx context.Context, t *trial) error
+}
+
+// longest bounds a scenario.
+const longest = 10 * time.Minute
+
+// trial is one run of a scenario. It belongs to the goroutine that runs it.
+type trial struct {
+	Full bool   // the load that the definition says; false is less, for CI
+	Seed uint64 // of what chance decides
+
+	functions cloud.Functions
+	progress  io.Writer
+	id        string
+	begun     time.Time
+	figures   []figure
+	broken    []string
+	closers   []func(context.Context) error
+}
+
+// figure is something that was counted or measured.
+type figure struct {
+	Name  string // snake_case, with its unit: "start_p99_ms"
+	Value any    // an integer, a float or a text
+}
+
+// judge runs a scenario and ends all that it has started.
+func (t *trial) judge(ctx context.Context, sc scenario) verdict {
+	t.id, t.begun = sc.ID, time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
+	defer cancel()
+	err := sc.Run(ctx, t)
+	for i := len(t.closers) - 1; i >= 0; i-- {
+		err = errors.Join(err, t.close(ctx, t.closers[i]))
+	}
+	if err != nil {
+		t.broken = append(t.broken, err.Error())
+	}
+	v := verdict{Scenario: sc, Took: time.Since(t.begun), Figures: t.figures, Broken: t.broken}
+	t.Say("%s", v.word())
+	return v
+}
+
+const closeWithin = 20 * time.Second
+
+func (t *trial) close(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
+	defer cancel()
+	return f(ctx)
+}
+
+func (t *trial) onClose(f func(context.Context) error) { t.closers = append(t.closers, f) }
+
+// Note keeps a figure.
+func (t *trial) Note(name string, value any) {
+	if d, ok := value.(time.Duration); ok {
+		panic(fmt.Sprintf("figure %s: the duration %s has no unit in JSON", name, d))
+	}
+	t.figures = append(t.figures, figure{name, value})
+}
+
+// Hold says what does not hold, unless ok.
+func (t *trial) Hold(ok bool, format string, args ...any) {
+	if !ok {
+		t.broken = append(t.broken, fmt.Sprintf(format, args...))
+		t.Say("does not hold: "+format, args...)
+	}
+}
+
+// Say tells people what goes on.
+func (t *trial) Say(format string, args ...any) {
+	fmt.Fprintf(t.progress, "· %-14s %5.1f s  %s\n", t.id, time.Since(t.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Size is how much of something there is, in full and in short form.
+func (t *trial) Size(full, short int) int {
+	if t.Full {
+		return full
+	}
+	return short
+}
+
+// For is how long something lasts, in full and in short form.
+func (t *trial) For(full, short time.Duration) time.Duration {
+	if t.Full {
+		return full
+	}
+	return short
+}
+
+// Chance is a source of it that is the same in each run with the same seed.
+func (t *trial) Chance() *rand.Rand { return rand.New(rand.NewPCG(t.Seed, 0)) }
+
+// Pause lets real time pass: a fault has a length.
+func (t *trial) Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

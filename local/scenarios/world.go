@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llm-queue/llmq/local/cloud"
+	"github.com/llm-queue/llmq/local/cloud/lambda"
+	"github.com/llm-queue/llmq/local/cloud/valkey"
+	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/client"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/wiring"
+)
+
+// world is a running local cloud under watch.
+type world struct {
+	*rig.Rig
+	*rig.Watch
+
+	door *http.Client
+}
+
+// tenant is whose calls the scenarios' are, at the door and on queues.
+const tenant = "default"
+
+// Start starts a world until the trial ends. Its provider takes latency for each call, about.
+func (t *trial) Start(ctx context.Context, latency time.Duration, change func(*config.Config)) (*world, error) {
+	r, err := rig.Start(ctx, rig.Options{Functions: t.functions, Engine: valkey.Real, Linked: true, Change: change})
+	if err != nil {
+		return nil, err
+	}
+	t.onClose(r.Close)
+	w := &world{Rig: r, Watch: rig.NewWatch(r), door: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}}} //nolint:contextcheck // it watches until Close
+	t.onClose(func(context.Context) error { return w.Watch.Close() })
+	t.onClose(func(context.Context) error { w.door.CloseIdleConnections(); return nil })
+	return w, w.slow(latency, t.Seed)
+}
+
+// slow makes provider calls take about as long as mean, a fifth more or less, as real ones differ. 0 is no time.
+func (w *world) slow(mean time.Duration, seed uint64) error {
+	if mean == 0 {
+		return nil
+	}
+	return w.Fake.SetLatency(server.Latency{Distribution: server.Lognormal, Mean: mean, Deviation: mean / 5, Seed: seed})
+}
+
+// lane changes how the workers of a lane run.
+func lane(c *config.Config, l llmq.Lane, workers, batch int) {
+	conf := c.Lanes[l]
+	conf.MaxConcurrency, conf.BatchSize = workers, batch
+	c.Lanes[l] = conf
+}
+
+// wholeShare opens all slots to all lanes.
+func wholeShare(c *config.Config) {
+	c.Limiter.BackgroundShare = config.Share{Of: 1, Given: true}
+}
+
+// capped bounds the calls of the chat model.
+func capped(n int) func(*config.Config) {
+	return func(c *config.Config) { c.Models[0].Targets[0].MaxConcurrency = n }
+}
+
+// Program is a Go program that calls models through this world's queue, until the trial ends.
+func (t *trial) Program(ctx context.Context, w *world) (*client.Client, error) {
+	p, err := wiring.New(ctx, w.Environ(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	t.onClose(func(context.Context) error { return p.Close() }) //nolint:contextcheck // it has a bound of its own
+	return p.Client()
+}
+
+// request is a chat call whose id is what it says.
+func request(id string, lane llmq.Lane, within time.Duration) llmq.Request {
+	return llmq.Request{
+		ID: id, Tenant: tenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: rig.ModelChat}, Lane: lane, Fallback: llmq.FallbackChain,
+		Deadline: time.Now().Add(within), Body: rig.ChatBody(rig.ModelChat, id),
+	}
+}
+
+// call is one over HTTPS.
+type call struct {
+	ID     string // the Idempotency-Key, and what it says
+	Lane   llmq.Lane
+	Within time.Duration // its deadline; 0 is the lane's
+	Path   string        // "" is a chat
+	Body   []byte        // nil says the id
+}
+
+// answer is what a caller got.
+type answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Code   llmq.Code     // of an error
+	Err    error         // there was no answer
+	Began  time.Time     // when it was sent
+	Took   time.Duration // until all of the answer was there
+}
+
+var errNotAnswered = errors.New("not answered as it should be")
+
+// ok reports whether the provider's answer to this very call came.
+func (a answer) ok(id string) bool {
+	return a.Err == nil && a.Status == http.StatusOK && bytes.Contains(a.Body, []byte(id))
+}
+
+// honest reports whether it is an error that says what it is: one of our codes, with its status, and whether to try again; and
+// not one that means that llmq itself failed.
+func (a answer) honest() bool {
+	retry := a.Header.Get("X-Should-Retry")
+	return a.Err == nil && a.Status >= 400 && a.Code != "" && a.Code != llmq.CodeInternal && a.Code.Info().Status == a.Status &&
+		(retry == "true" || retry == "false")
+}
+
+// Ask makes a call at the door and waits for its end.
+func (w *world) Ask(ctx context.Context, c call) answer {
+	if c.Path == "" {
+		c.Path = "/v1/chat/completions"
+	}
+	if c.Body == nil {
+		c.Body = rig.ChatBody(rig.ModelChat, c.ID)
+	}
+	a := answer{Began: time.Now()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL+c.Path, bytes.NewReader(c.Body))
+	if err != nil {
+		a.Err = err
+		return a
+	}
+	req.Header.Set("Authorization", "Bearer "+w.Key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", c.ID)
+	req.Header.Set("X-LLMQ-Lane", string(c.Lane))
+	if c.Within > 0 {
+		req.Header.Set("X-LLMQ-Timeout-Secs", strconv.Itoa(int(c.Within/time.Second)))
+	}
+	resp, err := w.door.Do(req)
+	if err != nil {
+		a.Err = err
+		return a
+	}
+	defer resp.Body.Close() // it was read to its end
+	a.Body, a.Err = io.ReadAll(resp.Body)
+	a.Took, a.Status, a.Header = time.Since(a.Began), resp.StatusCode, resp.Header
+	a.Code = llmq.Code(resp.Header.Get("X-LLMQ-Error-Code"))
+	return a
+}
+
+// startOf is how long after the call's sending the provider first saw it.
+func (w *world) startOf(id string, sent time.Time) (time.Duration, error) {
+	calls := w.ByRequest()[id]
+	if len(calls) == 0 {
+		return 0, fmt.Errorf("the provider never saw %s", id)
+	}
+	return calls[0].At.Sub(sent), nil
+}
+
+// busyDoors counts the invocations of the door that run.
+func (w *world) busyDoors() int {
+	n := 0
+	for _, i := range w.Lambda.Instances(cloud.FunctionEnqueue) {
+		if i.State == lambda.StateBusy {
+			n++
+		}
+	}
+	return n
+}
