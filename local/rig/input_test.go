@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -159,8 +161,8 @@ func TestDoor_SameKeyRunsOnce(t *testing.T) {
 	}
 }
 
-// A large body and a large reply travel through S3 and arrive byte for byte.
-// B9, so far as bodies are put aside and fetched.
+// B9: a large body and a large reply travel through S3 and arrive byte for byte, and the request's body is gone once
+// its message is; so is the message.
 func TestDoor_LargeBodyGoesThroughTheBucket(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("日本 <&> ", 100_000)
@@ -168,7 +170,8 @@ func TestDoor_LargeBodyGoesThroughTheBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, body := send(t, theRig(t), call{body: `{"model":"chat-a","messages":[{"role":"user","content":` + string(content) + `}]}`})
+	r := theRig(t)
+	resp, body := send(t, r, call{body: `{"model":"chat-a","messages":[{"role":"user","content":` + string(content) + `}]}`})
 	if resp.StatusCode != 200 {
 		t.Fatalf("status = %d: %.300s", resp.StatusCode, body)
 	}
@@ -177,6 +180,17 @@ func TestDoor_LargeBodyGoesThroughTheBucket(t *testing.T) {
 	}
 	if err := json.Unmarshal(body, &got); err != nil || len(got.Choices) != 1 || got.Choices[0].Message.Content != "[fake-chat-1] "+text {
 		t.Errorf("the reply of %d bytes is not what was sent (%v)", len(body), err)
+	}
+	store := s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: &r.Config.Storage.Endpoint, UsePathStyle: true, Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
+	})
+	ctx := within(t, time.Minute)
+	eventually(t, "no request's body is left", func() bool {
+		out, err := store.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &r.Config.Storage.Bucket, Prefix: aws.String("off/")})
+		return err == nil && len(out.Contents) == 0
+	})
+	if out, err := store.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &r.Config.Storage.Bucket, Prefix: aws.String("res/")}); err != nil || len(out.Contents) == 0 {
+		t.Errorf("the bucket holds no reply either (%v)", err)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestKeeper_ShortBatchAsksForNoDeletion(t *testing.T) {
 	})
 }
 
-// An entry that fails for now is tried at the next tick, one that fails for good is not. Neither makes
+// DS40: an entry that fails for now is tried at the next tick, one that fails for good is not. Neither makes
 // the message one that comes back.
 func TestKeeper_DeletionThatFailsIsTriedAgainWhereThatHelps(t *testing.T) {
 	t.Parallel()

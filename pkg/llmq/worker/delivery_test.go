@@ -21,7 +21,7 @@ func copied() []queue.Message {
 	return []queue.Message{one, message("m9", envelope("r-9")), two}
 }
 
-// H10 a: SQS may put one message into a batch twice. It is run once, and what becomes of it becomes of every
+// DS41, H10 a: SQS may put one message into a batch twice. It is run once, and what becomes of it becomes of every
 // copy: its leases, its release and its deletion.
 func TestHandle_CopiesInOneBatchAreOneMessage(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func pointing(id string, bytes int) queue.Message {
 
 func stored(context.Context, llmq.Ref) ([]byte, error) { return []byte(`{"messages":[]}`), nil }
 
-// B9: an offloaded body is removed once its message is deleted, by a request of its own for those messages alone; the
+// B9, DS42: an offloaded body is removed once its message is deleted, by a request of its own for those messages alone; the
 // function's reply would come too late.
 func TestHandle_OffloadedBodyGoesAfterItsMessage(t *testing.T) {
 	t.Parallel()
@@ -132,6 +132,7 @@ func TestHandle_MissingBody(t *testing.T) {
 		{"of a request that has ended", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
 		{"of one that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"nobody knows", missing, false, true, worker.Outcome{MessageID: "a", Action: worker.Keep, Reason: "queue_unavailable"}, 0},
+		{"of one sent again from a dead-letter queue", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"a swapped one, after the end", swapped, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,7 +148,11 @@ func TestHandle_MissingBody(t *testing.T) {
 					}
 					return tt.ended, nil
 				}
-				out := w.Handle(t.Context(), []queue.Message{pointing("a", 9)})
+				m := pointing("a", 9)
+				if strings.Contains(tt.name, "sent again") {
+					m.Body = []byte(strings.Replace(string(m.Body), `{"v":1,`, `{"v":1,"generation":1,`, 1))
+				}
+				out := w.Handle(t.Context(), []queue.Message{m})
 				if diff := cmp.Diff([]worker.Outcome{tt.want}, out); diff != "" {
 					t.Errorf("outcome (-want +got):\n%s", diff)
 				}

@@ -50,7 +50,7 @@ func (c *crowd) join(w *world) {
 
 const mib = 1 << 20
 
-// Bodies are bounded by their bytes before they are fetched, whatever a batch holds.
+// DS43: bodies are bounded by their bytes before they are fetched, whatever a batch holds.
 func TestRoom_BoundsWhatRunsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

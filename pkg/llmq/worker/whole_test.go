@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -289,4 +290,33 @@ func TestWhole_EachRequestRunsOnceHoweverOftenItIsDelivered(t *testing.T) {
 			}
 		})
 	}
+}
+
+// B9, DS42: an offloaded body lives as long as anybody may need it. A second message of the request, which comes after
+// its end, finds neither a body nor anything to do.
+func TestWhole_OffloadedBodyLivesAsLongAsItsMessage(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 1, replies(time.Second), func(t *testing.T, p *plant) {
+		lies := map[string]string{key("a"): `{"n":"a"}`}
+		w := p.worker("w")
+		w.get = func(_ context.Context, ref llmq.Ref) ([]byte, error) {
+			if body, ok := lies[ref.Key]; ok {
+				return []byte(body), nil
+			}
+			return nil, llmq.Errorf(llmq.CodeBadEnvelope, "not stored").Because(fs.ErrNotExist)
+		}
+		w.remove = func(_ context.Context, key string) error { delete(lies, key); return nil }
+		var got []string
+		for range 2 {
+			m := pointing("a", 9)
+			m.Queue = names.Model("chat-a", llmq.LaneBG)
+			got = append(got, actions(w.Handle(t.Context(), []queue.Message{m}))...)
+		}
+		if diff := cmp.Diff([]string{"a ack ok", "a ack already_stored"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		if n := p.provider.total(); n != 1 || len(lies) != 0 || len(w.sent) != 0 {
+			t.Errorf("%d provider calls, bodies %v, dead letters %+v", n, lies, w.sent)
+		}
+	})
 }
