@@ -3,6 +3,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -69,10 +70,19 @@ type Depth struct {
 	Visible, InFlight, Delayed int
 }
 
+// What a send's error says of the queue as a whole, among its causes. One without either is the fault of the message or of
+// the deployment, and no wait mends it.
+var (
+	// ErrUnanswered means that no answer came in time: the message may be on the queue.
+	ErrUnanswered = errors.New("the queue did not answer in time")
+	// ErrRefused means that the queue takes no messages for now, or can't be reached.
+	ErrRefused = errors.New("the queue takes no messages for now")
+)
+
 // Queue carries messages. Implementations are safe for concurrent use.
 type Queue interface {
 	// Send returns once the queue has the message. [llmq.CodeQueueUnavailable] means
-	// that it may or may not have it.
+	// that it may or may not have it. [ErrUnanswered] and [ErrRefused] are causes of it.
 	Send(ctx context.Context, q Name, m Outgoing) error
 	// Extend changes the visibility of any number of messages of one queue. Result i
 	// belongs to lease i and is nil when it holds.

@@ -78,6 +78,9 @@ func (b batch) explain(f types.BatchResultErrorEntry) error {
 	case "ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue": // the receipt is good for nothing any more
 		return llmq.Errorf(llmq.CodeInternal, "the queue knows no such message in flight").Because(fmt.Errorf("%s %s: %w", b.doing, b.queue, err))
 	}
+	if !f.SenderFault {
+		err = fmt.Errorf("%w: %w", queue.ErrRefused, err)
+	}
 	return unavailable(b.doing, b.queue, err)
 }
 

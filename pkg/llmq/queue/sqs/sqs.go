@@ -46,7 +46,9 @@ func (c *Client) url(q queue.Name) *string { return aws.String(c.urlBase + "/" +
 
 // Send implements queue.Queue. A send that SQS refuses for the message's own sake is
 // [llmq.CodeTooLarge] or [llmq.CodeInternal]; anything else is
-// [llmq.CodeQueueUnavailable], and the message may be on the queue all the same.
+// [llmq.CodeQueueUnavailable], and the message may be on the queue all the same. It is refused, as
+// [queue.ErrRefused] has it, by a throttle, a server's fault and a connection that can't be had; a right
+// that lacks and a queue that does not exist are faults of the deployment.
 func (c *Client) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
 	if err := fits(m); err != nil {
 		return err
@@ -184,8 +186,4 @@ func (c *Client) Depth(ctx context.Context, q queue.Name) (queue.Depth, error) {
 		}
 	}
 	return d, nil
-}
-
-func unavailable(doing string, q queue.Name, err error) error {
-	return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue can't be reached").Because(fmt.Errorf("%s %s: %w", doing, q, err))
 }
