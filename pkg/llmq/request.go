@@ -39,6 +39,7 @@ type Request struct {
 	User     string         // the caller's end user; "" when not given
 	Session  string         // the caller's session; "" when not given
 	Trace    string         // W3C traceparent; "" when not given
+	OneOff   bool           // the id was made for this call alone: nobody knows it who could send the call again
 
 	Generation int // how often it was sent again from a dead-letter queue; 0 is the caller's own
 }
@@ -61,6 +62,7 @@ type Meta struct {
 	QueueWait time.Duration // from the door's send to the worker's take
 	Provided  time.Duration // spent waiting for providers
 	Worker    string        // name of the worker that ran it
+	Direct    bool          // it ran where its caller waited, and was not queued
 }
 
 // Reply is a provider's answer: its bytes as they came.

@@ -63,6 +63,7 @@ type metaJSON struct {
 	QueueWaitMS int64  `json:"queue_wait_ms"`
 	ProvidedMS  int64  `json:"provider_ms"`
 	Worker      string `json:"worker,omitempty"`
+	Direct      bool   `json:"direct,omitempty"`
 }
 
 // MarshalJSON writes durations as whole milliseconds, as all of llmq's JSON does.
@@ -82,7 +83,7 @@ func (m Meta) wire() metaJSON {
 	return metaJSON{
 		RequestID: m.RequestID, Model: m.Model, Target: m.Target, Provider: m.Provider, ModelID: m.ModelID, Lane: m.Lane,
 		Fallback: m.Fallback, Attempts: m.Attempts, Takeovers: m.Takeovers,
-		QueueWaitMS: m.QueueWait.Milliseconds(), ProvidedMS: m.Provided.Milliseconds(), Worker: m.Worker,
+		QueueWaitMS: m.QueueWait.Milliseconds(), ProvidedMS: m.Provided.Milliseconds(), Worker: m.Worker, Direct: m.Direct,
 	}
 }
 
@@ -90,7 +91,7 @@ func (w metaJSON) meta() Meta {
 	return Meta{
 		RequestID: w.RequestID, Model: w.Model, Target: w.Target, Provider: w.Provider, ModelID: w.ModelID, Lane: w.Lane,
 		Fallback: w.Fallback, Attempts: w.Attempts, Takeovers: w.Takeovers,
-		QueueWait: time.Duration(w.QueueWaitMS) * time.Millisecond, Provided: time.Duration(w.ProvidedMS) * time.Millisecond, Worker: w.Worker,
+		QueueWait: time.Duration(w.QueueWaitMS) * time.Millisecond, Provided: time.Duration(w.ProvidedMS) * time.Millisecond, Worker: w.Worker, Direct: w.Direct,
 	}
 }
 

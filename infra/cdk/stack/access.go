@@ -18,6 +18,24 @@ func grantDoor(m member, env Environment, queues pairs, store storage) {
 	m.allow("PutRequests", []string{"s3:PutObject"}, store.requests())
 	m.allow("GetResults", []string{"s3:GetObject"}, store.results())
 	m.allow("ReadSaltAndCallersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.doorSecrets())...)
+	if !env.direct() {
+		return
+	}
+	// What can't be queued it runs itself: rt calls alone (FEATURES E12).
+	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
+	grantSpills(m, store)
+	grantProviders(m, env, llmq.LaneRT)
+}
+
+// grantSpills grants what becomes of a reply that the state store does not take.
+func grantSpills(m member, store storage) {
+	m.allow("SpillReplies", []string{"s3:PutObject", "s3:GetObject", "s3:DeleteObject"}, store.spills())
+}
+
+// grantProviders grants calling the models that have a queue of the lane, and no other.
+func grantProviders(m member, env Environment, l llmq.Lane) {
+	m.allow("ReadProvidersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.providerSecrets(l))...)
+	grantBedrock(m, env, l)
 }
 
 // grantWorker grants what a lane's worker does with its own queues and models.
@@ -29,12 +47,11 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
 	m.allow("TakeRequests", []string{"s3:GetObject", "s3:DeleteObject"}, append(store.incoming(env.Config.Producers), store.requests())...)
 	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
-	m.allow("SpillReplies", []string{"s3:PutObject", "s3:GetObject", "s3:DeleteObject"}, store.spills())
-	m.allow("ReadProvidersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.providerSecrets(l))...)
-	grantBedrock(m, env, l)
+	grantSpills(m, store)
+	grantProviders(m, env, l)
 }
 
-// grantBedrock grants the models that have a queue of the lane, and no other.
+// grantBedrock grants those of them that are Bedrock's.
 func grantBedrock(m member, env Environment, l llmq.Lane) {
 	s := awscdk.Stack_Of(m.scope)
 	var own []string

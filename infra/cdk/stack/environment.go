@@ -104,6 +104,9 @@ func (e Environment) models(l llmq.Lane) []config.Model {
 	return ms
 }
 
+// direct reports whether the door may run calls itself.
+func (e Environment) direct() bool { return e.Config.Routing.Direct != config.DirectOff }
+
 // doorSecrets lists the ARNs of the salt of id hashes and of the callers' keys.
 func (e Environment) doorSecrets() []string {
 	arns := []string{e.Config.IDSalt.ARN}

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -90,10 +91,14 @@ type sizing struct {
 }
 
 func (p placement) door(m member) awslambda.Function {
-	return p.function(m, sizing{
+	f := p.function(m, sizing{
 		artifact: enqueue, user: p.cache.door, memoryMB: memoryMB, timeout: p.env.Config.Door.Wait + doorMargin,
 		reserved: reservedDoor, about: "takes calls and waits for their replies",
 	})
+	if p.env.production() { // as many doors share a limit that nobody counts
+		f.AddEnvironment(jsii.String("LLMQ_DOOR_MAX_CONCURRENCY"), jsii.String(strconv.Itoa(reservedDoor)), nil)
+	}
+	return f
 }
 
 func (p placement) worker(m member, l llmq.Lane) awslambda.Function {

@@ -33,7 +33,7 @@ func (c cache) admit(m member, as user) {
 func newCache(s awscdk.Stack, env Environment) cache {
 	scope := constructs.NewConstruct(s, jsii.String("Cache"))
 	c := cache{name: env.name()}
-	c.door = newUser(scope, env.name("door"), doorRules(env.Config.Env))
+	c.door = newUser(scope, env.name("door"), doorRules(env.Config.Env, env.direct()))
 	c.worker = newUser(scope, env.name("worker"), workerRules(env.Config.Env))
 	c.admin = newUser(scope, env.name("admin"), adminRules(env.Config.Env))
 
@@ -103,13 +103,19 @@ func connecting() []string { return []string{"ping", "command", "cluster|slots",
 // scripting runs the embedded scripts.
 func scripting() []string { return []string{"eval", "evalsha", "time"} }
 
-// doorRules let the door record what is submitted, cancel it, and wait for how it ends.
-func doorRules(env string) rules {
-	return rules{
+// doorRules let the door record what is submitted, cancel it, and wait for how it ends. One that may run calls itself
+// does what workers do, and counts the sends that got no answer.
+func doorRules(env string, direct bool) rules {
+	r := rules{
 		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
-	}.with(connecting(), scripting())
+	}
+	if direct {
+		r.keys = append(r.keys, class(env, "cap"))
+		r.commands = append(runCommands(), "incr")
+	}
+	return r.with(connecting(), scripting())
 }
 
 // workerRules let workers claim, be admitted, hear of cancellations, and store how it ended. What is
@@ -118,11 +124,16 @@ func workerRules(env string) rules {
 	return rules{
 		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "cap")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
-		commands: []string{
-			"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "del", "pexpireat", "publish", "subscribe", "unsubscribe",
-			"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore",
-		},
+		commands: runCommands(),
 	}.with(connecting(), scripting())
+}
+
+// runCommands are what running a call takes.
+func runCommands() []string {
+	return []string{
+		"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "del", "pexpireat", "publish", "subscribe", "unsubscribe",
+		"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore",
+	}
 }
 
 // adminRules let operators see how much of each target's capacity is in use.

@@ -62,7 +62,7 @@ func TestRules_AreWrittenAsValkeyListsThem(t *testing.T) {
 }
 
 func TestRules_GrantNeitherCategoriesNorDanger(t *testing.T) {
-	for name, r := range map[string]rules{"door": doorRules("e"), "worker": workerRules("e"), "admin": adminRules("e")} {
+	for name, r := range map[string]rules{"door": doorRules("e", false), "door with direct": doorRules("e", true), "worker": workerRules("e"), "admin": adminRules("e")} {
 		for _, c := range r.commands {
 			if strings.HasPrefix(c, "@") || slices.Contains([]string{
 				"keys", "scan", "flushall", "flushdb", "config", "script", "acl", "cluster", "client", "debug", "psubscribe", "function",
@@ -114,8 +114,11 @@ func TestRules_LetEachScriptRun(t *testing.T) {
 		runs := func(r rules) bool {
 			return slices.Contains(r.commands, "evalsha") && containsAll(r.keys, keys) && containsAll(r.commands, commands)
 		}
-		if !runs(doorRules("e")) && !runs(workerRules("e")) {
+		if !runs(doorRules("e", false)) && !runs(workerRules("e")) {
 			t.Errorf("nobody may run %s, which touches %v and calls %v", file, keys, commands)
+		}
+		if !runs(doorRules("e", true)) {
+			t.Errorf("a door that runs calls may not run %s, which touches %v and calls %v", file, keys, commands)
 		}
 		if filepath.Base(file) == "peek.lua" && !runs(adminRules("e")) {
 			t.Errorf("operators may not run %s, which touches %v and calls %v", file, keys, commands)

@@ -14,10 +14,12 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
-	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // Config is what a client knows about the deployment it calls.
@@ -29,6 +31,19 @@ type Config struct {
 	// waits for it (FEATURES A5). It is for Go programs that call models. The door leaves it off: a connection that
 	// is lost says nothing about what its caller wants.
 	CancelWithContext bool
+
+	// The rest is for calls that are run here; it needs Deps.Direct.
+
+	// SilentSends is how many sends of a model's calls may get no answer within a minute before its calls are
+	// run here for DirectFor; a send that is refused counts for all of them (FEATURES D10).
+	SilentSends int
+	DirectFor   time.Duration
+	// StoreWait is how long the state store may fail before a call that was not sent yet is run without it (FEATURES
+	// D11), or fails. 0: it fails at once.
+	StoreWait time.Duration
+	// Callers is how many processes as this one may run at once, each with a call: what is known of a target's limit is
+	// shared among them while nobody counts. 0: nothing is run without the state store.
+	Callers int
 }
 
 // bodies puts large bodies aside.
@@ -36,7 +51,7 @@ type bodies interface {
 	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
 }
 
-// Deps are the client's collaborators; all but Background are required.
+// Deps are the client's collaborators. Those up to Log are required, but for Background.
 type Deps struct {
 	Valkey redis.UniversalClient
 	Queue  queue.Queue
@@ -48,12 +63,23 @@ type Deps struct {
 	Hub        *results.Hub
 	Bodies     bodies
 	Log        *slog.Logger
+
+	// Direct makes what runs calls here when they can't be queued. It is asked at the first such call and may be asked again. Nil:
+	// there is none, and they fail.
+	Direct   func() (Runner, error)
+	Space    keys.Space          // with Direct: the names that its processes share
+	Capacity *capacity.Gate      // with Direct: tells of limits while it can. Nil: they are as configured
+	Metrics  *telemetry.Recorder // nil: nothing is counted
+	Store    *telemetry.Store    // nil: nobody knows for how long the state store is lost
 }
 
 // Client calls models through the queue. It is safe for concurrent use.
 type Client struct {
 	cfg Config
 	Deps
+	failover *failover     // nil without Direct
+	limits   *limits       // nil without Direct
+	alone    chan struct{} // capacity 1: a token for whoever runs without the state store
 }
 
 // New checks its input and lists every fault at once.
@@ -77,13 +103,23 @@ func New(cfg Config, d Deps) (*Client, error) {
 			faults = append(faults, fmt.Errorf("client: %s is required", need.what))
 		}
 	}
+	if d.Direct != nil && (cfg.SilentSends < 1 || cfg.DirectFor <= 0 || cfg.StoreWait < 0 || cfg.Callers < 0) {
+		faults = append(faults, errors.New("client: with Deps.Direct, positive Config.SilentSends and DirectFor are required, and StoreWait and Callers not below 0"))
+	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
 	if d.Background == nil {
 		d.Background = d.Queue
 	}
-	return &Client{cfg: cfg, Deps: d}, nil
+	c := &Client{cfg: cfg, Deps: d, alone: make(chan struct{}, 1)}
+	if d.Direct != nil {
+		c.failover = &failover{
+			valkey: d.Valkey, keys: d.Space, silent: cfg.SilentSends, lasts: cfg.DirectFor, log: d.Log, metrics: d.Metrics, models: map[string]*outage{},
+		}
+		c.limits = &limits{gate: d.Capacity, heard: map[string]limit{}}
+	}
+	return c, nil
 }
 
 // Do sends a request and waits for its reply. A request whose id is known is not sent
@@ -109,6 +145,9 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)
 	}
 	e := llmq.AsError(err)
+	if e.Code == llmq.CodeQueueUnavailable && e.RetryAfter == 0 {
+		e.RetryAfter = retryDown
+	}
 	if e.Meta.RequestID == "" {
 		e.Meta.RequestID, e.Meta.Lane = r.ID, r.Lane
 	}
@@ -163,15 +202,14 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		return nil, err
 	}
 	hash := claims.BodyHash(r)
-	sub, err := c.submit(ctx, r, hash)
-	if err != nil {
-		return nil, err
+	sub, moved, err := c.submit(ctx, r, model, hash)
+	var res llmq.Result
+	if err == nil {
+		res, err = c.await(ctx, r, model, sub, moved)
 	}
-	stored, err := c.await(ctx, r, model, sub)
-	if err != nil {
-		return nil, err
+	if lost, ok := errors.AsType[storeLost](err); ok {
+		res, err = c.runUnclaimed(ctx, r, model, lost.error)
 	}
-	res, err := c.Results.Decode(ctx, r, stored)
 	if err != nil {
 		return nil, err
 	}
@@ -187,125 +225,4 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		return nil, res.Err
 	}
 	return res.Reply, nil
-}
-
-// await sends the request where it is not known to be sent, and waits for its result's
-// stored form.
-func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub claims.Submission) ([]byte, error) {
-	end := sub.Deadline.Add(grace)
-	if sub.Sent && !time.Now().Before(end) {
-		return c.ended(ctx, r, sub) // nothing is left to wait for
-	}
-	waiter, err := c.Hub.Subscribe(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	defer waiter.Close() //nolint:contextcheck // a wait that has ended must still be undone
-	if !sub.Sent {
-		if err := c.send(ctx, r, m); err != nil {
-			return nil, err
-		}
-	}
-	stored, err := c.look(ctx, r, sub)
-	if errors.Is(err, llmq.CodeQueueUnavailable) {
-		// The message is on its queue: an error now would make the caller send, and pay for,
-		// another. The waiter reads the result once the store answers again.
-		c.Log.Warn("result not looked for; waiting for its wake", "request_id", r.ID, "error", err)
-	} else if err != nil || stored != nil {
-		return stored, err
-	}
-	if !sub.Sent || !sub.Deadline.Before(r.Deadline) {
-		return waiter.Result(ctx)
-	}
-	// What runs ends by the deadline that it was sent with, however long this caller would wait.
-	waiting, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
-	stored, err = waiter.Result(waiting)
-	if err == nil || ctx.Err() != nil {
-		return stored, err
-	}
-	return c.ended(ctx, r, sub)
-}
-
-// ended looks for the result of a request whose deadline has passed.
-func (c *Client) ended(ctx context.Context, r llmq.Request, sub claims.Submission) ([]byte, error) {
-	stored, err := c.look(ctx, r, sub)
-	if err == nil && stored == nil {
-		err = llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", r.ID)
-	}
-	return stored, err
-}
-
-func (c *Client) submit(ctx context.Context, r llmq.Request, hash string) (claims.Submission, error) {
-	var b luascript.Batch
-	submitted := c.Claims.Submit(&b, r, hash)
-	if err := b.Run(ctx, c.Valkey); err != nil {
-		return claims.Submission{}, err
-	}
-	return submitted()
-}
-
-// send puts the request on its queue. A send that failed may have reached it all the
-// same; sent again under the same id it runs once, since the claim is one.
-func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model) error {
-	env := llmq.Envelope{
-		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
-		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Params: r.Body,
-	}
-	if len(r.Body) > c.cfg.InlineMaxBytes {
-		ref, err := c.Bodies.Put(ctx, "off/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID()), r.Body)
-		if err != nil {
-			return unsent{err}
-		}
-		env.Params, env.Ref = nil, &ref
-	}
-	body, err := env.Encode()
-	if err != nil {
-		return err
-	}
-	carrier := c.Background
-	if r.Lane == llmq.LaneRT {
-		carrier = c.Queue
-	}
-	// Half of what is left is for the run: a message that comes too late for it is paid for in vain.
-	ctx, cancel := context.WithTimeout(ctx, time.Until(r.Deadline)/2)
-	defer cancel()
-	err = carrier.Send(ctx, c.cfg.Names.Model(m.Alias, m.Queue(r.Lane)), queue.Outgoing{
-		Body: body, Group: llmq.TenantHash(r.Tenant),
-		Attributes: map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())},
-	})
-	if errors.Is(err, queue.ErrNotSent) {
-		return unsent{err}
-	}
-	return err
-}
-
-// look reads the result once after the send, in case it came before the subscription
-// stood, and notes the send. A request may have ended long ago: a claim can outlive its
-// submission record, and one that came over a queue never had any.
-func (c *Client) look(ctx context.Context, r llmq.Request, sub claims.Submission) ([]byte, error) {
-	var b luascript.Batch
-	var marked luascript.Pending[bool]
-	if !sub.Sent {
-		marked = c.Claims.MarkSent(&b, r)
-	}
-	done := c.Claims.Done(&b, r) // before the result: one that ends in between must not look expired
-	stored := c.Results.Look(&b, r)
-	if err := b.Run(ctx, c.Valkey); err != nil {
-		return nil, err
-	}
-	if marked != nil {
-		if ok, err := marked(); err != nil || !ok {
-			c.Log.Warn("send not noted; a repeat sends again", "request_id", r.ID, "error", err)
-		}
-	}
-	body, err := stored()
-	if err != nil || body != nil {
-		return body, err
-	}
-	ended, err := done()
-	if err == nil && ended {
-		err = llmq.Errorf(llmq.CodeResultExpired, "the request %s has ended and its result is no longer stored", r.ID)
-	}
-	return nil, err
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,14 +16,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/client"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // rig is a client with a stand-in for all workers: what is sent is run by serve.
@@ -39,9 +43,15 @@ type rig struct {
 	serve     func(r llmq.Request) *llmq.Result // nil: nobody works
 	sendErr   error                             // of a send; the message is sent all the same
 	sendTakes time.Duration                     // of a send, or until its context ends
+	sendBound time.Duration                     // after which a send is given up; 0 is never
 	batches   []int                             // messages of each request to the queue
 	putErr    error                             // of a body
 	putHang   bool                              // a body is not stored before its context ends
+	arrives   bool                              // a send that fails by time has reached the queue all the same
+	metrics   *telemetry.Recorder               // of a client that runs calls here
+	provide   func(ctx context.Context, req provider.Request) (*provider.Response, error)
+	engines   int          // made
+	provided  atomic.Int32 // calls of the provider by way of the client's own engine
 
 	working sync.WaitGroup
 	mu      sync.Mutex // guards all below
@@ -69,18 +79,29 @@ func (r *rig) SendAll(ctx context.Context, q queue.Name, ms []queue.Outgoing) []
 
 // Send implements queue.Queue.
 func (r *rig) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
+	if r.sendBound > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.sendBound)
+		defer cancel()
+	}
 	if r.sendTakes > 0 {
 		select {
 		case <-time.After(r.sendTakes):
 		case <-ctx.Done():
-			return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue can't be reached").Because(ctx.Err())
+			if r.arrives {
+				r.working.Go(func() { r.work(m.Body) })
+			}
+			return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue can't be reached").Because(errors.Join(queue.ErrUnanswered, ctx.Err()))
 		}
+	}
+	if errors.Is(r.sendErr, queue.ErrRefused) {
+		return r.sendErr
 	}
 	r.mu.Lock()
 	r.sent = append(r.sent, sent{q, m})
 	r.mu.Unlock()
 	if r.serve != nil {
-		r.working.Go(func() { r.work(m.Body) })
+		r.working.Go(func() { time.Sleep(m.Delay); r.work(m.Body) })
 	}
 	return r.sendErr
 }
@@ -184,6 +205,7 @@ func catalogue() llmq.Catalogue {
 	return llmq.NewCatalogue([]llmq.Model{
 		{Alias: "m", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{Model: "m", Name: "t", Provider: "p", ModelID: "gpt-x", Wires: wires, MaxConcurrency: 1}}},
 		{Alias: "large", Lanes: llmq.Lanes(), Targets: []llmq.Target{{Model: "large", Name: "t", Provider: "p", ModelID: "gpt-xl", Wires: wires, MaxConcurrency: 1}}},
+		{Alias: "free", Lanes: llmq.Lanes(), Targets: []llmq.Target{{Model: "free", Name: "t", Provider: "p", ModelID: "gpt-f", Wires: wires}}},
 	})
 }
 
@@ -218,15 +240,22 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 	})
 	background := queue.Batched(r, 20*time.Millisecond)
 	t.Cleanup(background.Close)
-	cl, err := client.New(cfg, client.Deps{
-		Valkey: c, Queue: r, Background: background, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: slog.New(slog.NewTextHandler(r.log, nil)),
-	})
+	deps := client.Deps{
+		Valkey: c, Queue: r, Background: background, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: r.logger(),
+	}
+	if cfg.SilentSends > 0 {
+		r.metrics = telemetry.NewRecorder()
+		deps.Direct, deps.Space, deps.Metrics, deps.Capacity = r.engine(store), r.space, r.metrics, capacity.New(r.space)
+	}
+	cl, err := client.New(cfg, deps)
 	if err != nil {
 		t.Fatalf("new client: %v", err)
 	}
 	r.Client = cl
 	return r
 }
+
+func (r *rig) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r.log, nil)) }
 
 func request() llmq.Request {
 	return llmq.Request{

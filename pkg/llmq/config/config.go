@@ -44,6 +44,7 @@ type Config struct {
 	Breaker   Breaker
 	Governor  Governor
 	Timing    Timing
+	Routing   Routing
 	Cassette  Cassette
 }
 
@@ -94,7 +95,8 @@ type Storage struct {
 
 // Door is the HTTPS endpoint.
 type Door struct {
-	Wait time.Duration // longest wait for a reply before 504; default 280 s, 1 s to 290 s
+	Wait           time.Duration // longest wait for a reply before 504; default 280 s, 1 s to 290 s
+	MaxConcurrency int           // calls that it may hold at once; default 1000
 }
 
 // Admin is the operator's API.
@@ -218,6 +220,10 @@ type Timing struct {
 	RTCapacityWait time.Duration // how long a received rt request waits for a slot; default 30 s
 	SQSSendTimeout time.Duration // one send; default 5 s
 	SQSBatchWait   time.Duration // how long a bg or bulk send of a Go client waits for others; default 20 ms, 0 is not at all
+
+	SQSTimeoutsToFailover int           // sends without an answer in a minute that have a model's calls run where their callers wait; default 3
+	SQSFailover           time.Duration // for how long; default 300 s
+	ValkeyWait            time.Duration // how long the state store may fail before a call does without it; default 10 s, in functions 2 s at most
 
 	RetryAttempts         int           // failures, throttles apart, that end a target's tries; default 3
 	ThrottleRetryAttempts int           // tries that end them once the target has throttled; default 6

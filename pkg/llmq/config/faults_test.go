@@ -103,7 +103,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"unknown key with none near", "aws", "door: {", "door: {colour: red, ", nil,
-			[]string{`aws:7:8: door.colour: no such key; known here: wait_secs`},
+			[]string{`aws:7:8: door.colour: no such key; known here: wait_secs, max_concurrency`},
 		},
 		{
 			"unknown section", "aws", "door:", "dor:", nil,
@@ -111,7 +111,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"unknown key that is no plain text", "aws", "door:", `"a\nb":`, nil,
-			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, producers, providers, models, lanes, timing, governor, cassette, limiter, breaker`},
+			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`},
 		},
 		{
 			"key twice", "aws", "env: dev", "env: dev\nenv: prod", nil,
@@ -138,7 +138,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"merge", "aws", "door: {", "door: {<<: {a: b}, ", nil,
-			[]string{`aws:7:8: door."<<": no such key; known here: wait_secs`},
+			[]string{`aws:7:8: door."<<": no such key; known here: wait_secs, max_concurrency`},
 		},
 		{
 			"tag", "aws", "env: dev", "env: !!binary ZGV2", nil,
@@ -150,13 +150,13 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"section is a number", "aws", "door: {wait_secs: 280}", "door: 280", nil,
-			[]string{`aws:7:7: door: must be settings by name: wait_secs`},
+			[]string{`aws:7:7: door: must be settings by name: wait_secs, max_concurrency`},
 		},
 		{
 			"providers are a list", "local", "providers:\n", "providers: []\nx:\n", nil,
 			[]string{
 				`local:9:12: providers: must be entries by name`,
-				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, producers, providers, models, lanes, timing, governor, cassette, limiter, breaker`,
+				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`,
 				`local:16:38: models.any-model.targets[0].provider: no provider is named "fake"; providers: none`,
 				`local:18:38: models.nova.targets[0].provider: no provider is named "bedrock"; providers: none`,
 			},

@@ -36,7 +36,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 		Queues:  Queues{Prefix: "llm-dev"},
 		Valkey:  Valkey{Cluster: true, TLS: true, Network: "public", CommandTimeout: 500 * time.Millisecond, DialTimeout: 2 * time.Second},
 		Storage: Storage{InlineMaxBytes: 204800},
-		Door:    Door{Wait: 280 * time.Second},
+		Door:    Door{Wait: 280 * time.Second, MaxConcurrency: 1000},
 		Keys:    []Key{{ID: "team-a", Tenant: "team-a", Secret: Secret{ARN: "arn:aws:secretsmanager:us-east-1:123456789012:secret:llmq/team-a-AbCdEf"}}},
 		Providers: []Provider{
 			{
@@ -74,9 +74,11 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 		IDSalt:   Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
 		Timing: Timing{
 			AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second, SQSBatchWait: 20 * time.Millisecond,
+			SQSTimeoutsToFailover: 3, SQSFailover: 300 * time.Second, ValkeyWait: 10 * time.Second,
 			RetryAttempts: 3, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
 			ThrottleRetryMax: 10 * time.Second,
 		},
+		Routing: Routing{Direct: DirectOutage},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

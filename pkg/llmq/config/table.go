@@ -185,6 +185,11 @@ func deployment() []setting {
 			why: "API Gateway cuts a connection that is silent for 300 s",
 			doc: "longest wait for a reply before 504", at: func(s *scope) any { return &s.cfg.Door.Wait },
 		},
+		{
+			path: "door.max_concurrency", env: "LLMQ_DOOR_MAX_CONCURRENCY", form: formCount, def: "1000", low: 1, high: 100000, defNote: "1000, what Lambda gives an account; aws, in production: what the deployment reserves",
+			why: "Lambda's quotas",
+			doc: "calls that the door may hold at once: without the state store a model's limit is shared among so many", at: func(s *scope) any { return &s.cfg.Door.MaxConcurrency },
+		},
 
 		{
 			path: "admin.key", form: formSecret,
@@ -316,7 +321,7 @@ func targetRows() []setting {
 
 // running is how lanes and attempts run.
 func running() []setting {
-	return slices.Concat(lanes(), retries(), governing(), recordings())
+	return slices.Concat(lanes(), retries(), outages(), governing(), recordings())
 }
 
 func lanes() []setting {

@@ -51,7 +51,7 @@ func (e *Engine) newRun(c Call) *run {
 		Engine: e, Call: c, owner: e.Stops.Owner(), hash: claims.BodyHash(c.Request), nudge: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
 		loads: map[int]provider.Load{},
 		log:   e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane)),
-		meta:  llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker},
+		meta:  llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker, Direct: c.Direct},
 	}
 }
 

@@ -160,6 +160,9 @@ func (x *exchange) setMeta(m llmq.Meta) {
 	if m == (llmq.Meta{}) {
 		return
 	}
+	if m.Direct {
+		x.set("X-LLMQ-Direct", "true")
+	}
 	x.set("X-LLMQ-Fallback-Used", strconv.FormatBool(m.Fallback))
 	x.set("X-LLMQ-Attempts", strconv.Itoa(m.Attempts))
 	x.set("X-LLMQ-Queue-Wait-Ms", strconv.FormatInt(m.QueueWait.Milliseconds(), 10))

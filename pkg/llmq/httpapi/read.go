@@ -45,7 +45,7 @@ func (h *Handler) read(x *exchange, c Caller) (llmq.Request, error) {
 	}
 	return llmq.Request{
 		ID: x.id, Tenant: c.tenant, KeyID: c.keyID, Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
-		Deadline: o.deadline, Body: body, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace,
+		Deadline: o.deadline, Body: body, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
 	}, nil
 }
 

@@ -20,6 +20,9 @@ const (
 	Expired     Metric = "llmq_sqs_expired_total"  // by model and lane: of the acknowledged, those that no provider was asked for in time
 	StoreErrors Metric = "llmq_store_errors_total" // by function and cause: calls of the state store that failed
 	StoreDown   Metric = "llmq_store_down"         // by function: 1 while the state store is lost, 0 once it is back
+	QueueErrors Metric = "llmq_queue_errors_total" // by model and cause, refused or timeout: sends that the queue is at fault for
+	QueueDirect Metric = "llmq_queue_direct"       // by model: 1 while its calls are run where their callers wait, 0 once they are queued again
+	DirectCalls Metric = "llmq_direct_total"       // by model and cause, queue or store: calls that were run so, for want of which
 )
 
 // Labels say what is counted. A label that is "" is left out.

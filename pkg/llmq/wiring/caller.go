@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq/client"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/idhash"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
@@ -14,21 +16,39 @@ import (
 // Client is the caller's side for a program that runs on: its bg and bulk sends share requests. It ends
 // with the process's [Process.Close].
 func (p *Process) Client() (*client.Client, error) {
-	return p.client(p.batcher)
+	return p.client(p.batcher, func(c *client.Config) { c.StoreWait = p.Config.Timing.ValkeyWait })
+}
+
+// doorStoreWait is the longest that a door waits for a lost state store: its function is paid for meanwhile.
+const doorStoreWait = 2 * time.Second
+
+// doorClient is the door's. Nobody waits for company in a function that is frozen when it has answered.
+func (p *Process) doorClient() (*client.Client, error) {
+	return p.client(nil, func(c *client.Config) {
+		c.StoreWait, c.Callers = min(p.Config.Timing.ValkeyWait, doorStoreWait), p.Config.Door.MaxConcurrency
+	})
 }
 
 // client is the caller's side; background nil sends every message at once.
-func (p *Process) client(background queue.Queue) (*client.Client, error) {
-	return client.New(client.Config{
+func (p *Process) client(background queue.Queue, tune func(*client.Config)) (*client.Client, error) {
+	cfg := client.Config{
 		Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, InlineMaxBytes: p.Config.Storage.InlineMaxBytes,
-	}, client.Deps{
+		SilentSends: p.Config.Timing.SQSTimeoutsToFailover, DirectFor: p.Config.Timing.SQSFailover,
+	}
+	tune(&cfg)
+	deps := client.Deps{
 		Valkey: p.valkey, Queue: p.queue, Background: background, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
-	})
+		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store,
+	}
+	if p.Config.Routing.Direct != config.DirectOff {
+		deps.Direct = func() (client.Runner, error) { return p.engine() }
+	}
+	return client.New(cfg, deps)
 }
 
 // Door is the HTTPS endpoint's handler.
 func (p *Process) Door(ctx context.Context) (http.Handler, error) {
-	c, err := p.client(nil) // nobody waits in a function that is frozen when it has answered
+	c, err := p.doorClient()
 	if err != nil {
 		return nil, err
 	}

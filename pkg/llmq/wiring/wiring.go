@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -26,6 +27,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
@@ -58,6 +60,8 @@ type Process struct {
 	hub      *results.Hub
 	metrics  *telemetry.Recorder
 	store    *telemetry.Store // watches valkey
+	space    keys.Space
+	engine   func() (*engine.Engine, error) // made at its first use: a door seldom needs it
 
 	env  []string                                  // of the process; for cassettes, which must be allowed there
 	wrap func(http.RoundTripper) http.RoundTripper // around every provider's transport; nil is nothing
@@ -91,7 +95,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	p.metrics = telemetry.NewRecorder()
 	p.store = telemetry.NewStore(functionName(env), p.metrics, log)
 	p.valkey.AddHook(watched{p.store, cfg.Valkey.DialTimeout + 2*cfg.Valkey.CommandTimeout})
-	space := keys.New(cfg.Env)
+	p.space, p.engine = keys.New(cfg.Env), sync.OnceValues(p.makeEngine)
 	p.queue = sqs.New(awssqs.NewFromConfig(p.aws, func(o *awssqs.Options) { o.BaseEndpoint = optional(cfg.Queues.Endpoint) }), cfg.Queues.URLBase, cfg.Timing.SQSSendTimeout)
 	p.batcher = queue.Batched(p.queue, cfg.Timing.SQSBatchWait)
 	p.bodies = noBodies{}
@@ -101,10 +105,10 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 			o.UsePathStyle = cfg.Storage.Endpoint != ""
 		}), cfg.Storage.Bucket, cfg.Queues.Account())
 	}
-	p.claims, p.capacity = claims.New(space), newGate(space, cfg, p.Catalogue, log)
-	p.results = results.New(p.valkey, space, p.bodies, cfg.Storage.InlineMaxBytes)
+	p.claims, p.capacity = claims.New(p.space), newGate(p.space, cfg, p.Catalogue, log)
+	p.results = results.New(p.valkey, p.space, p.bodies, cfg.Storage.InlineMaxBytes)
 	p.hub = results.NewHub(p.results)
-	p.stops = claims.NewStops(p.valkey, space)
+	p.stops = claims.NewStops(p.valkey, p.space)
 	return p, nil
 }
 

@@ -15,16 +15,7 @@ import (
 
 // Worker is what runs batches of messages.
 func (p *Process) Worker() (*worker.Worker, error) {
-	providers, err := p.providers()
-	if err != nil {
-		return nil, err
-	}
-	e, err := engine.New(engine.Config{
-		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout, RTCapacityWait: p.Config.Timing.RTCapacityWait,
-		Retry: retryPolicy(p.Config.Timing), Fallback: fallbackRules(p.Config.Models),
-	}, engine.Deps{
-		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
-	})
+	e, err := p.engine()
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +27,20 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		Names: p.Config.Queues.Names(), Senders: p.Config.Senders(), Catalogue: p.Catalogue, Timeouts: timeouts,
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
 	}, worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log, Metrics: p.metrics, Store: p.store})
+}
+
+// makeEngine is what runs calls in this process, [Process.engine].
+func (p *Process) makeEngine() (*engine.Engine, error) {
+	providers, err := p.providers()
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(engine.Config{
+		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout, RTCapacityWait: p.Config.Timing.RTCapacityWait,
+		Retry: retryPolicy(p.Config.Timing), Fallback: fallbackRules(p.Config.Models),
+	}, engine.Deps{
+		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
+	})
 }
 
 func retryPolicy(t config.Timing) retry.Policy {

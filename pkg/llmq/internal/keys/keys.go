@@ -70,6 +70,19 @@ func (s Space) Provider(name string) Provider {
 // store without it was wiped.
 func (s Space) Epoch() string { return s.capacity() + "epoch" }
 
+// Failover holds the names that say whether a model's calls are run where their callers wait, because its queue takes
+// nothing. A target's names have an @ where these have none.
+type Failover struct {
+	Direct string // string, expires: they are
+	Silent string // string, expires: sends in the last minute that got no answer
+}
+
+// Failover names that of a model.
+func (s Space) Failover(alias string) Failover {
+	head := s.capacity() + alias
+	return Failover{Direct: head + ":direct", Silent: head + ":silent"}
+}
+
 // capacity begins every name that decides an admission. Its tag puts them into one slot of
 // the store, so that one script can decide; split by provider, it would be made here.
 func (s Space) capacity() string { return s.prefix + "cap:{cap}:" }

@@ -37,6 +37,10 @@ func TestSpace_Names(t *testing.T) {
 	if diff := cmp.Diff(provider, s.Provider("bedrock")); diff != "" {
 		t.Errorf("names of a provider (-want +got):\n%s", diff)
 	}
+	failover := keys.Failover{Direct: "llmq:prod-eu:cap:{cap}:chat-a:direct", Silent: "llmq:prod-eu:cap:{cap}:chat-a:silent"}
+	if diff := cmp.Diff(failover, s.Failover("chat-a")); diff != "" {
+		t.Errorf("names of a failover (-want +got):\n%s", diff)
+	}
 	if got := s.Epoch(); got != "llmq:prod-eu:cap:{cap}:epoch" {
 		t.Errorf("the epoch is %s", got)
 	}

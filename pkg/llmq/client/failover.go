@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
+)
+
+const (
+	// silentWithin is the time in which sends without an answer are counted.
+	silentWithin = 60 * time.Second
+	// leastSilence is how long a send must have waited for its answer to count: a caller with little time left
+	// tells nothing of the queue.
+	leastSilence = time.Second
+	// tellWithin bounds what the state store is told of an outage of the queue.
+	tellWithin = time.Second
+)
+
+// failover knows which models' calls are run here because their queue takes nothing (FEATURES D10). What one process finds
+// out is told to all by way of the state store; of what that could not be told each process keeps its own count.
+//
+// It is safe for concurrent use. All times are on the wall clock, since a frozen process's other one stands still.
+type failover struct {
+	valkey  redis.UniversalClient
+	keys    keys.Space
+	silent  int           // sends without an answer that move a model
+	lasts   time.Duration // for how long it is moved
+	log     *slog.Logger
+	metrics *telemetry.Recorder
+
+	mu     sync.Mutex // guards all below
+	models map[string]*outage
+	sent   time.Time // when a send was last completed, by any model's queue
+}
+
+// outage is what this process knows of one model.
+type outage struct {
+	until  time.Time   // its calls are run here until then, though the store was not told
+	silent []time.Time // sends without an answer that the store was not told of
+	moved  bool        // as it was last seen
+}
+
+// add asks the store, as part of a batch, whether a model is moved.
+func (f *failover) add(b *luascript.Batch, alias string) luascript.Pending[bool] {
+	call := b.Command("GET", f.keys.Failover(alias).Direct)
+	return func() (bool, error) {
+		_, there, err := call.Text()
+		return there, err
+	}
+}
+
+// moved takes down what the store says of a model, and reports whether its calls are to be run here. It says once when that
+// begins and once when it ends.
+func (f *failover) moved(alias string, stored bool) bool {
+	now := time.Now().Round(0)
+	f.mu.Lock()
+	o := f.of(alias)
+	before := o.moved
+	o.moved = stored || now.Before(o.until)
+	moved := o.moved
+	f.mu.Unlock()
+	switch {
+	case moved && !before:
+		f.log.Warn("model_direct", "model", alias)
+	case before && !moved:
+		f.log.Info("model_queued", "model", alias)
+	}
+	if moved || before {
+		f.metrics.Set(telemetry.QueueDirect, telemetry.Labels{Model: alias}, flag(moved))
+	}
+	return moved
+}
+
+func flag(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// of is the caller's under f.mu.
+func (f *failover) of(alias string) *outage {
+	o := f.models[alias]
+	if o == nil {
+		o = &outage{}
+		f.models[alias] = o
+	}
+	return o
+}
+
+// completed takes down that a send was.
+func (f *failover) completed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = time.Now().Round(0)
+}
+
+// failed takes down a send that began then and failed. It reports whether the queue is at fault, rather than
+// the message or the deployment: then the call may be served without it.
+func (f *failover) failed(ctx context.Context, alias string, began time.Time, err error) bool {
+	cause := ""
+	switch {
+	case errors.Is(err, queue.ErrRefused):
+		cause = "refused"
+	case errors.Is(err, queue.ErrUnanswered):
+		cause = "timeout"
+	default:
+		return false
+	}
+	f.metrics.Count(telemetry.QueueErrors, telemetry.Labels{Model: alias, Cause: cause}, 1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+	defer cancel()
+	if cause == "timeout" && (!f.quiet(began) || f.count(ctx, alias) < f.silent) {
+		return true
+	}
+	f.move(ctx, alias)
+	return true
+}
+
+// quiet reports whether nothing was sent since a send began that got no answer, so that this may be an outage.
+func (f *failover) quiet(began time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	began = began.Round(0)
+	return time.Now().Round(0).Sub(began) >= leastSilence && f.sent.Before(began)
+}
+
+// count counts one more send without an answer, and returns how many there were of late.
+func (f *failover) count(ctx context.Context, alias string) int {
+	key := f.keys.Failover(alias).Silent
+	var b luascript.Batch
+	b.Command("SET", key, 0, "PX", silentWithin.Milliseconds(), "NX")
+	counts := b.Command("INCR", key)
+	if err := b.Run(ctx, f.valkey); err == nil {
+		if n, err := counts.Int(); err == nil {
+			return int(n)
+		}
+	}
+	now := time.Now().Round(0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.of(alias)
+	o.silent = append(o.silent, now)
+	for now.Sub(o.silent[0]) > silentWithin || len(o.silent) > f.silent {
+		o.silent = o.silent[1:]
+	}
+	return len(o.silent)
+}
+
+// move has a model's calls run here for a while, in every process that can be told.
+func (f *failover) move(ctx context.Context, alias string) {
+	var b luascript.Batch
+	b.Command("SET", f.keys.Failover(alias).Direct, 1, "PX", f.lasts.Milliseconds())
+	err := b.Run(ctx, f.valkey)
+	if err != nil {
+		f.mu.Lock()
+		f.of(alias).until = time.Now().Round(0).Add(f.lasts)
+		f.mu.Unlock()
+	}
+	f.moved(alias, err == nil)
+}

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/queue"
+)
+
+// storeLost is why the state store was given up before the request was sent.
+type storeLost struct{ error }
+
+func (s storeLost) Unwrap() error { return s.error }
+
+// submitPause lies between two tries at a store that does not answer.
+const submitPause = 200 * time.Millisecond
+
+// submit records the request under its id, and asks whether its model's calls are run here for now. A state store
+// that does not answer is tried again for as long as it may fail.
+func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (sub claims.Submission, moved bool, err error) {
+	began := time.Now()
+	for {
+		sub, moved, err = c.trySubmit(ctx, r, m, hash)
+		if _, lost := errors.AsType[storeLost](err); !lost || max(time.Since(began), c.Store.DownFor())+submitPause > c.cfg.StoreWait {
+			return sub, moved, err
+		}
+		pause := time.NewTimer(submitPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return sub, moved, err
+		}
+	}
+}
+
+func (c *Client) trySubmit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (claims.Submission, bool, error) {
+	var b luascript.Batch
+	submitted := c.Claims.Submit(&b, r, hash)
+	var asked luascript.Pending[bool]
+	heard := func() {}
+	if c.failover != nil {
+		asked, heard = c.failover.add(&b, m.Alias), c.limits.add(&b, m)
+	}
+	ran := b.Run(ctx, c.Valkey)
+	sub, err := submitted()
+	if ran != nil && err != nil {
+		return claims.Submission{}, false, storeLost{ran}
+	}
+	if err != nil || asked == nil {
+		return sub, false, err
+	}
+	heard()
+	there, err := asked() // unheard, it is as this process knows it
+	return sub, c.failover.moved(m.Alias, err == nil && there), nil
+}
+
+// queueDown is the error of a send that the queue itself is at fault for.
+type queueDown struct{ error }
+
+func (d queueDown) Unwrap() error { return d.error }
+
+// start sends the request. Where the queue does not take it, it is run here if that may be; the answer is runHere's.
+func (c *Client) start(ctx context.Context, r llmq.Request, m llmq.Model) (res *llmq.Result, sent bool, err error) {
+	err = c.send(ctx, r, m, 0)
+	if _, down := errors.AsType[queueDown](err); down && ctx.Err() == nil && c.mayRun(ctx, r) {
+		return c.runHere(ctx, r, m)
+	}
+	return nil, err == nil, err
+}
+
+// send puts the request on its queue, hidden for delay. A send that failed may have reached it all the
+// same; sent again under the same id it runs once, since the claim is one.
+func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay time.Duration) error {
+	env := llmq.Envelope{
+		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
+		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Params: r.Body,
+	}
+	if len(r.Body) > c.cfg.InlineMaxBytes {
+		ref, err := c.Bodies.Put(ctx, "off/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID()), r.Body)
+		if err != nil {
+			return unsent{err}
+		}
+		env.Params, env.Ref = nil, &ref
+	}
+	body, err := env.Encode()
+	if err != nil {
+		return err
+	}
+	carrier := c.Background
+	if r.Lane == llmq.LaneRT {
+		carrier = c.Queue
+	}
+	// Half of what is left is for the run: a message that comes too late for it is paid for in vain.
+	began := time.Now()
+	sending, cancel := context.WithTimeout(ctx, time.Until(r.Deadline)/2)
+	defer cancel()
+	err = carrier.Send(sending, c.cfg.Names.Model(m.Alias, m.Queue(r.Lane)), queue.Outgoing{
+		Body: body, Group: llmq.TenantHash(r.Tenant), Delay: wholeSeconds(delay),
+		Attributes: map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())},
+	})
+	switch {
+	case err == nil && c.failover != nil:
+		c.failover.completed()
+	case errors.Is(err, queue.ErrNotSent):
+		return unsent{err}
+	case err != nil && c.failover != nil && c.failover.failed(ctx, m.Alias, began, err):
+		return queueDown{err}
+	}
+	return err
+}
+
+// wholeSeconds rounds up, for queues know no parts of a second.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -1,0 +1,38 @@
+package config
+
+// The ways to serve a call where its caller waits for it, instead of by the queue.
+const (
+	// DirectOutage is for outages of the queue or the state store alone.
+	DirectOutage = "outage"
+	// DirectOff is none: the door holds no provider's secret and has no right to call one.
+	DirectOff = "off"
+)
+
+// Routing says how calls reach their providers.
+type Routing struct {
+	Direct string // DirectOutage or DirectOff
+}
+
+// outages is what is done without a queue or a state store.
+func outages() []setting {
+	return []setting{
+		{
+			path: "timing.sqs_timeouts_to_failover", env: "LLMQ_SQS_TIMEOUTS_TO_FAILOVER", form: formCount, def: "3", low: 1, high: 100,
+			why: "each of them is a caller that waited in vain",
+			doc: "sends of a model's calls that get no answer within a minute, before its calls run where their callers wait; one that is refused is enough", at: func(s *scope) any { return &s.cfg.Timing.SQSTimeoutsToFailover },
+		},
+		{
+			path: "timing.sqs_failover_secs", env: "LLMQ_SQS_FAILOVER_SECS", form: formSecs, def: "300", low: 1, high: 3600, why: "the queue is not tried for those calls meanwhile",
+			doc: "for how long a model's calls then run so", at: func(s *scope) any { return &s.cfg.Timing.SQSFailover },
+		},
+		{
+			path: "timing.valkey_wait_failover_secs", env: "LLMQ_VALKEY_WAIT_FAILOVER_SECS", form: formSecs, def: "10", low: 0, high: 60, why: "a caller waits for it",
+			doc: "how long the state store may fail before a call that was not sent is run without it, or refused; in a function 2 at most", at: func(s *scope) any { return &s.cfg.Timing.ValkeyWait },
+		},
+		{
+			path: "routing.direct", env: "LLMQ_ROUTING_DIRECT", def: DirectOutage, words: []string{DirectOutage, DirectOff},
+			why: "bg and bulk calls always queue",
+			doc: "when rt calls may run where their callers wait: while the queue or the state store is down, or never. off takes the providers' secrets and rights from the door", at: func(s *scope) any { return &s.cfg.Routing.Direct },
+		},
+	}
+}
