@@ -15,6 +15,7 @@ import (
 func TestWorker_WithoutCassettesRefusesThem(t *testing.T) {
 	t.Parallel()
 	p := &Process{Config: &config.Config{Kind: config.KindLocal, Cassette: config.Cassette{Mode: "replay", Dir: "/c"}}}
+	p.engine = p.makeEngine
 	_, err := p.Worker()
 	if !errors.Is(err, llmq.CodeConfiguration) || !strings.Contains(err.Error(), "llmq_cassette") {
 		t.Errorf("error = %v", err)
