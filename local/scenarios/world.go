@@ -78,7 +78,12 @@ func (t *trial) Program(ctx context.Context, w *world) (*client.Client, error) {
 		return nil, err
 	}
 	t.onClose(func(context.Context) error { return p.Close() }) //nolint:contextcheck // it has a bound of its own
-	return p.Client()
+	c, err := p.Client()
+	if err != nil {
+		return nil, err
+	}
+	t.onClose(func(context.Context) error { c.Close(); return nil })
+	return c, nil
 }
 
 // request is a chat call whose id is what it says.

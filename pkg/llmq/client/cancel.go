@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -53,12 +54,16 @@ func (c *Client) Cancel(ctx context.Context, tenant, id string) (Cancelled, erro
 const giveUpWithin = 2 * time.Second
 
 // giveUp cancels the request of a caller who has cancelled its context. Where that can't be done, why stands: the
-// request runs on until its deadline.
+// request runs on until its deadline, or until a store that is lost is back and hears of it.
 func (c *Client) giveUp(ctx context.Context, r llmq.Request, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWithin)
 	defer cancel()
 	got, err := c.Cancel(ctx, r.Tenant, r.ID)
 	switch {
+	case errors.Is(err, llmq.CodeQueueUnavailable):
+		c.Log.Warn("not cancelled yet", "request_id", r.ID, "error", err)
+		c.replays.add(replay{r.Tenant, r.ID, r.Deadline})
+		return why
 	case err != nil:
 		c.Log.Warn("not cancelled", "request_id", r.ID, "error", err)
 		return why

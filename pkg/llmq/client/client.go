@@ -80,6 +80,7 @@ type Client struct {
 	failover *failover     // nil without Direct
 	limits   *limits       // nil without Direct
 	alone    chan struct{} // capacity 1: a token for whoever runs without the state store
+	replays  *replays      // cancellations that are to be said again
 }
 
 // New checks its input and lists every fault at once.
@@ -113,6 +114,10 @@ func New(cfg Config, d Deps) (*Client, error) {
 		d.Background = d.Queue
 	}
 	c := &Client{cfg: cfg, Deps: d, alone: make(chan struct{}, 1)}
+	c.replays = newReplays(func(ctx context.Context, tenant, id string) error {
+		_, err := c.Cancel(ctx, tenant, id)
+		return err
+	})
 	if d.Direct != nil {
 		c.failover = &failover{
 			valkey: d.Valkey, keys: d.Space, silent: cfg.SilentSends, lasts: cfg.DirectFor, log: d.Log, metrics: d.Metrics, models: map[string]*outage{},
@@ -121,6 +126,10 @@ func New(cfg Config, d Deps) (*Client, error) {
 	}
 	return c, nil
 }
+
+// Close ends what the client does by itself: it says cancellations again that a lost state store did not hear. Those that are left
+// are forgotten. No call may be under way.
+func (c *Client) Close() { c.replays.close() }
 
 // Do sends a request and waits for its reply. A request whose id is known is not sent
 // again: Do takes up the one that runs, or returns its stored result.

@@ -202,7 +202,7 @@ func TestDo_FaultOfOursIsToldAndMovesNothing(t *testing.T) {
 	}
 }
 
-// D10: a send that got no answer has arrived all the same. Whoever claims the call first runs it, and the other finds that.
+// D10, DS44: a send that got no answer has arrived all the same. Whoever claims the call first runs it, and the other finds that.
 func TestDo_AmbiguousSendRunsOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("the worker is first", func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestDo_StoreThatBlinksIsWaitedFor(t *testing.T) {
 	})
 }
 
-// D11: all else is unavailable, with a time to come back at.
+// D11, DS45: all else is unavailable, with a time to come back at.
 func TestDo_LostStoreIsUnavailableForAllElse(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(r *llmq.Request){

@@ -13,10 +13,12 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
-// Client is the caller's side for a program that runs on: its bg and bulk sends share requests. It ends
-// with the process's [Process.Close].
+// Client is the caller's side for a program that runs on: its bg and bulk sends share requests, and a context that is cancelled
+// cancels its call. Its Close comes before the process's [Process.Close].
 func (p *Process) Client() (*client.Client, error) {
-	return p.client(p.batcher, func(c *client.Config) { c.StoreWait = p.Config.Timing.ValkeyWait })
+	return p.client(p.batcher, func(c *client.Config) {
+		c.StoreWait, c.CancelWithContext = p.Config.Timing.ValkeyWait, true
+	})
 }
 
 // doorStoreWait is the longest that a door waits for a lost state store: its function is paid for meanwhile.
