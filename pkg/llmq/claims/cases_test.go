@@ -255,7 +255,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{"HSET $sub deadline_ms @1000 sent 1"},
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 4 1,1,2", "1"), do("finish", 20, buryA1, "1"),
-			do("take", 30, takeB, "0 1 4 0 0 0 1 1 2"), do("take", 1500, againB, "1 2 0 0 0 0"),
+			do("take", 30, takeB, "-6 1 4 0 0 0 1 1 2"), do("take", 1500, againB, "1 2 0 0 0 0"),
 			do("finish", 1501, buryA1, "0"), do("renew", 1501, renewA1, "0"),
 		},
 		State: map[string]string{
@@ -268,7 +268,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 20, buryA1, "1"), do("take", 30, againB, "1 2 0 0 0 0"), do("renew", 40, "B 2 100 5000 1 3", "1"),
 			do("take", 50, againB, "1 2 1 0 0 0 3"), do("take", 60, againC, "-1 2 1 0 90 0 3"), do("finish", 70, "B 2 deadB @2000 300 5000 wake 2", "1"),
-			do("take", 80, againC, "0 2 1 0 0 0 3"), do("take", 80, takeA, "0 2 1 0 0 0 3"), do("take", 90, "C 100 @3000 5000 h 2", "1 3 0 0 0 0"),
+			do("take", 80, againC, "-6 2 1 0 0 0 3"), do("take", 80, takeA, "-6 2 1 0 0 0 3"), do("take", 90, "C 100 @3000 5000 h 2", "1 3 0 0 0 0"),
 		},
 		State: map[string]string{"res": "", "sub": ""},
 	},
@@ -315,7 +315,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "generation: past the deadline of the first, a dead end stands against what SQS moves back",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("take", 2000, takeB, "0 1 0 0 0 0"), do("expire", 2000, expireB, "0 0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("take", 2000, takeB, "-6 1 0 0 0 0"), do("expire", 2000, expireB, "0 0")},
 		State: map[string]string{"res": "deadA expires=@1300"},
 	},
 	{

@@ -40,6 +40,8 @@ func (m *model) take(now int64, owner, hash string, gen int64) []int64 {
 	switch {
 	case m.hash != "" && m.hash != hash:
 		return answer(-3, 0)
+	case m.stands(gen) && m.dead:
+		return answer(-6, 0)
 	case m.stands(gen):
 		return answer(0, 0)
 	case gen < m.gen:

@@ -33,12 +33,14 @@ type Progress struct {
 	Throttled int           // of these, the ones that were refused for load
 	Cut       int           // attempts that the end of their process cut off
 	Provided  time.Duration // spent waiting for providers, in whole ms
+	Failed    int           // attempts that failed at any step, throttles apart
+	Last      int           // how the last one failed, as the engine numbers it; 0 is not
 }
 
 // text is what the scripts keep of it beside the attempts.
 func (p Progress) text() string {
-	parts := make([]string, 0, 6)
-	for _, n := range []int64{int64(p.Step), int64(p.Spent), int64(p.Tries), int64(p.Throttled), int64(p.Cut), p.Provided.Milliseconds()} {
+	parts := make([]string, 0, 8)
+	for _, n := range []int64{int64(p.Step), int64(p.Spent), int64(p.Tries), int64(p.Throttled), int64(p.Cut), p.Provided.Milliseconds(), int64(p.Failed), int64(p.Last)} {
 		parts = append(parts, strconv.FormatInt(max(n, 0), 10))
 	}
 	return strings.Join(parts, ",")
@@ -54,7 +56,7 @@ func progress(attempts int64, kept []int64) Progress {
 	}
 	return Progress{
 		Attempts: int(attempts), Step: int(at(0)), Spent: int(at(1)), Tries: int(at(2)), Throttled: int(at(3)), Cut: int(at(4)),
-		Provided: time.Duration(at(5)) * time.Millisecond,
+		Provided: time.Duration(at(5)) * time.Millisecond, Failed: int(at(6)), Last: int(at(7)),
 	}
 }
 
@@ -66,6 +68,8 @@ const (
 	Taken TakeState = iota + 1
 	// Stored means that the request has ended; nothing is left to do.
 	Stored
+	// Buried means the same, and that a message of the request lies in the dead-letter queue ([Store.Bury]).
+	Buried
 	// Busy means that another owner's lease runs for Wait.
 	Busy
 	// Deferred means that the claim was given back and can't be taken for Wait.
@@ -108,7 +112,7 @@ func (s *Store) Take(b *luascript.Batch, r llmq.Request, hash, owner string) lua
 			},
 			Wait: time.Duration(v[4]) * time.Millisecond,
 		}
-		states := map[int64]TakeState{1: Taken, 0: Stored, -1: Busy, -2: Deferred, -4: Expired, -5: Outdated}
+		states := map[int64]TakeState{1: Taken, 0: Stored, -1: Busy, -2: Deferred, -4: Expired, -5: Outdated, -6: Buried}
 		if state, known := states[v[0]]; known {
 			t.State = state
 		}

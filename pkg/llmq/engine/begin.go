@@ -50,6 +50,9 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	case claims.Stored:
 		r.abandonSlot(ctx)
 		return Verdict{Action: Stored, Reason: "already_stored"}, true
+	case claims.Buried:
+		r.abandonSlot(ctx)
+		return Verdict{Action: Stored, Reason: reasonBuried, KeepBody: true}, true
 	case claims.Outdated:
 		r.abandonSlot(ctx)
 		return outdated(), true
@@ -113,7 +116,7 @@ func (r *run) changeSlot(ctx context.Context) {
 
 // outdated lets a message go whose request was sent again from the dead-letter queue since: the later generation's
 // message carries it to its end.
-func outdated() Verdict { return Verdict{Action: Stored, Reason: reasonOutdated} }
+func outdated() Verdict { return Verdict{Action: Stored, Reason: reasonOutdated, KeepBody: true} }
 
 // refuse keeps a message from being run.
 func refuse(why *llmq.Error) Verdict {

@@ -13,7 +13,6 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
-	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
 // rob makes another owner's claim, as after a lapse.
@@ -69,56 +68,6 @@ func TestRun_AnotherBodyUnderTheIDIsRefused(t *testing.T) {
 			})
 		})
 	}
-}
-
-// DS26.
-func TestRun_FifthTakeoverEndsAsWorkerCrash(t *testing.T) {
-	t.Parallel()
-	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
-		r.provider.call = func(context.Context, provider.Request) (*provider.Response, error) { panic("the worker dies") }
-		req, call := request(), engine.Call{}
-		req.Deadline = time.Now().Add(time.Hour)
-		call.Request = req
-		die := func() {
-			defer func() { _ = recover() }()
-			v := r.engine.Run(t.Context(), call)
-			t.Errorf("it lived: %+v", v)
-		}
-		for range 5 {
-			die()
-			time.Sleep(capacity.Lease)
-		}
-		v := r.engine.Run(t.Context(), call)
-		wantVerdict(t, v, engine.Refuse, "worker_crash")
-		if !errors.Is(v.Err, llmq.CodeWorkerCrash) || r.provider.calls.Load() != 5 {
-			t.Errorf("verdict %+v after %d provider calls, want 5", v, r.provider.calls.Load())
-		}
-		if e := r.wantStored(req, llmq.CodeWorkerCrash); e.Meta.Takeovers != 5 {
-			t.Errorf("stored %+v", e)
-		}
-		r.wantSlots(ended(capacity.Abandoned))
-		wantVerdict(t, r.engine.Run(t.Context(), call), engine.Stored, "already_stored")
-	})
-}
-
-func TestRun_WorkerCrashThatCannotBeStoredLeavesTheMessage(t *testing.T) {
-	t.Parallel()
-	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
-		req := request()
-		r.take(req, "dead")
-		r.client.HSet(t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "takeovers", 4)
-		time.Sleep(claims.Lease)
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
-			if isFinish(cmds) {
-				return errors.New("connection refused")
-			}
-			return nil
-		}
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Leave, "store_unavailable")
-		if n := r.provider.calls.Load(); n != 0 {
-			t.Errorf("%d provider calls, want none", n)
-		}
-	})
 }
 
 func TestRun_ClaimLostUnnoticedDropsTheReplyAtTheFence(t *testing.T) {

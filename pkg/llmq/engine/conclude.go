@@ -18,6 +18,7 @@ type ending struct {
 	slot    capacity.Outcome // of the attempt, where its slot is held
 	release *Verdict         // hand it back: After and Reason
 	expire  bool             // the deadline passed before any attempt
+	poison  bool             // it failed too often: result tells how
 }
 
 // shortestRelease is how long a message stays away at least whose claim is given back after
@@ -38,6 +39,8 @@ func (r *run) conclude(ctx, work context.Context, end ending) Verdict {
 		return Verdict{Action: Leave, Reason: reasonLost}
 	case end.expire:
 		return r.expire(ctx)
+	case end.poison:
+		return r.bury(ctx, end.result.Err, end.slot)
 	case end.release != nil && r.tooLate(end.release.After):
 		if end.result.Err == nil {
 			end.result = r.late().result
@@ -103,7 +106,7 @@ func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) V
 		r.logFailure(ctx, slog.LevelInfo, "call_failed", why)
 		return Verdict{Action: Stored, Reason: reasonExpired}
 	case claims.HasEnded:
-		return Verdict{Action: Stored, Reason: "already_stored"}
+		return Verdict{Action: Stored, Reason: "already_stored", KeepBody: true} // it may be a dead one
 	case claims.Running:
 		return Verdict{Action: Release, After: got.Wait, Reason: ReasonBusy}
 	case claims.OtherBody:

@@ -205,9 +205,13 @@ func (r *run) oweResult(stored []byte, isCancel bool) {
 	if len(stored) > mostOwedBytes {
 		return
 	}
-	claim, store := r.claim, r.Claims
+	claim, store, buried := r.claim, r.Claims, r.buried && !isCancel
 	r.debts.owe(func(b *luascript.Batch) func() duty {
-		store.Finish(b, claim, stored, isCancel)
+		if buried {
+			store.Bury(b, claim, stored)
+		} else {
+			store.Finish(b, claim, stored, isCancel)
+		}
 		return paid
 	})
 }

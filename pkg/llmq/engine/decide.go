@@ -26,6 +26,25 @@ const (
 	unknown
 )
 
+// String is for dead letters.
+func (o outcome) String() string {
+	switch o {
+	case throttled:
+		return "throttle"
+	case retryable:
+		return "retryable"
+	case hung:
+		return "timeout"
+	case targetFatal:
+		return "target_fatal"
+	case callFatal:
+		return "call_fatal"
+	case unknown:
+		return "unknown"
+	}
+	return ""
+}
+
 // after is where a failure leads.
 type after int
 
@@ -102,9 +121,16 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 		return end
 	}
 	came := outcomeOf(err)
-	if came == throttled {
-		r.advance(func(p *claims.Progress) { p.Throttled++ })
-	}
+	r.advance(func(p *claims.Progress) {
+		p.Last = int(came)
+		switch came {
+		case throttled:
+			p.Throttled++
+		case retryable, hung:
+			p.Failed++
+		default: // says nothing about whether a repeat may help
+		}
+	})
 	r.remember(ctx, came, r.explain(came, err))
 	return r.follow(ctx, came, err)
 }
@@ -131,6 +157,9 @@ func (r *run) remember(ctx context.Context, came outcome, failure *llmq.Error) {
 // follow carries out what the table says.
 func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 	told, then := failed(came, err), rules[came].then
+	if r.poisonous() && then != theEnd {
+		return &ending{result: llmq.Result{Err: r.failure}, slot: told, poison: true}
+	}
 	if _, more := r.nextStep(); then == moveOn {
 		if then = tryAgain; more {
 			then = nextStep

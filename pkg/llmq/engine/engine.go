@@ -29,6 +29,7 @@ type Config struct {
 	AttemptTimeout time.Duration  // one attempt; positive
 	RTCapacityWait time.Duration  // how long an rt request waits here for a slot; 0 asks once, never negative
 	Retry          retry.Policy   // how often a target is tried, and how far apart; [retry.Default] is FEATURES D2
+	MaxReceives    int            // failed attempts, throttles apart, after which a request is dead-lettered; 0 is no bound
 	Fallback       fallback.Rules // where a request goes when its first target fails; zero is the model's own targets
 }
 
@@ -91,6 +92,21 @@ type Call struct {
 	// Direct says that its caller waits right here and that no message stands for it (FEATURES E12). It gets a slot only
 	// beyond the rt calls that wait for one, and what would have to wait is released at once.
 	Direct bool
+
+	// Alone waits until nothing else runs in this process and keeps it so until Run has returned. It is asked for a request
+	// whose worker died before, and reports false where ctx ended first. While it waits, the request's claim is
+	// free: whoever kills this process meanwhile takes nobody along. Nil runs such a request like any
+	// other; a direct one is released, since it would take the door along.
+	Alone func(ctx context.Context, takeovers int) bool
+	// Bury puts the call's message into its dead-letter queue. Nil is for a call without one.
+	Bury func(ctx context.Context, l Letter) error
+}
+
+// Letter is what a dead letter tells of its message.
+type Letter struct {
+	Why      *llmq.Error
+	Attempts int    // made at providers; 0 where none was, or nobody knows
+	Class    string // of the last attempt that failed, from a short list; "" where none did
 }
 
 // Action says what is to become of the call's message.
@@ -115,6 +131,9 @@ type Verdict struct {
 	Reason string        // for logs and metrics; from a short list
 	Err    *llmq.Error   // Refuse: why
 	Defer  func(context.Context)
+	// KeepBody says of an acknowledged message that its offloaded body is not to be deleted: another of the same request, in the
+	// dead-letter queue or sent again from there, points at it.
+	KeepBody bool
 	// Result is the end that this run has come to, for a caller who waits right here. It is there although the state store could not be
 	// told of it. nil where there is none, or another owner's stands.
 	Result *llmq.Result
@@ -141,6 +160,9 @@ const (
 	reasonCancelled   = "cancelled"
 	reasonRecovered   = "reply_recovered"
 	reasonOutdated    = "later_generation"
+	reasonBuried      = "dead_lettered"
+	reasonUnburied    = "dead_letter_queue_unavailable"
+	reasonNotAlone    = "must_run_alone"
 )
 
 // Run takes one request as far as it can go now. It returns only after everything it

@@ -97,7 +97,7 @@ func (r *run) unstored(stored []byte, res llmq.Result, spent capacity.Outcome, e
 // store is one try. A slot whose return was not seen is kept for the next, since a repeat changes nothing.
 func (r *run) store(ctx context.Context, stored []byte, isCancel bool, spent capacity.Outcome) (claims.Hold, error) {
 	var b luascript.Batch
-	finished := r.Claims.Finish(&b, r.claim, stored, isCancel)
+	finished := r.endClaim(&b, stored, isCancel)
 	given, left := r.give(&b, r.heldSlot(), spent), r.leave(&b)
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		return claims.Lost, err
@@ -106,6 +106,14 @@ func (r *run) store(ctx context.Context, stored []byte, isCancel bool, spent cap
 	left()
 	r.dropSlot()
 	return finished()
+}
+
+// endClaim adds the end of the claim to a batch: a dead one where the message lies in the dead-letter queue.
+func (r *run) endClaim(b *luascript.Batch, stored []byte, isCancel bool) luascript.Pending[claims.Hold] {
+	if r.buried && !isCancel {
+		return r.Claims.Bury(b, r.claim, stored)
+	}
+	return r.Claims.Finish(b, r.claim, stored, isCancel)
 }
 
 // logSpent says what was paid for a result that nobody gets: it is recorded nowhere else. An attempt that was

@@ -26,6 +26,7 @@ type run struct {
 	meta    llmq.Meta
 	claim   claims.Claim
 	owns    bool          // the claim was taken
+	buried  bool          // the message lies in the dead-letter queue
 	failure *llmq.Error   // what the caller is told when no step is left; nil before the first
 	result  *llmq.Result  // what the request has come to; nil before that, and where it is another owner's to tell
 	asked   int           // admissions granted so far
@@ -55,13 +56,8 @@ func (e *Engine) newRun(c Call) *run {
 	}
 }
 
-const (
-	// leastTime is what must be left to take a request on, or to begin an attempt.
-	leastTime = time.Second
-	// mostTakeovers is how many workers may die over one request: what kills them, too much
-	// memory say, would kill the next as well, with all that it runs beside it.
-	mostTakeovers = 5
-)
+// leastTime is what must be left to take a request on, or to begin an attempt.
+const leastTime = time.Second
 
 func (r *run) run(ctx context.Context) Verdict {
 	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback})
@@ -80,19 +76,10 @@ func (r *run) run(ctx context.Context) Verdict {
 	defer cancel(context.Canceled)
 	watch := r.Stops.Watch(r.owner, func() { cancel(errCancelled) }, r.look) //nolint:contextcheck // one subscription serves all runs
 	defer watch.Close()                                                      //nolint:contextcheck // its end must be told though the call is over
-	if out, over := r.begin(ctx, true); over {
+	if out, over := r.start(ctx); over {
 		return out
 	}
 	watch.Begun()
-	if r.claim.Cancelled {
-		return r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
-	}
-	if out, over := r.recoverReply(ctx); over {
-		return out
-	}
-	if r.claim.Takeovers >= mostTakeovers {
-		return r.crashed(ctx)
-	}
 	keeper := r.keep(ctx, cancel)
 	defer keeper.stop()
 	end := r.walk(work)
@@ -102,6 +89,30 @@ func (r *run) run(ctx context.Context) Verdict {
 	keeper.stop()
 	watch.Leave() //nolint:contextcheck // as above
 	return r.conclude(ctx, work, end)
+}
+
+// start takes the request, and ends it where it must not be run. It reports true when the run is over, with what to do.
+func (r *run) start(ctx context.Context) (Verdict, bool) {
+	for alone := r.Alone == nil && !r.Direct; ; alone = true {
+		if out, over := r.begin(ctx, true); over {
+			return out, true
+		}
+		if r.claim.Cancelled {
+			return r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff()), true
+		}
+		if out, over := r.recoverReply(ctx); over {
+			return out, true
+		}
+		if out, over := r.poison(ctx); over {
+			return out, true
+		}
+		if alone || r.claim.Takeovers == 0 {
+			return Verdict{}, false
+		}
+		if out, over := r.seclude(ctx); over {
+			return out, true
+		}
+	}
 }
 
 // overdue ends a request whose deadline has passed by this process's clock. The claim is
@@ -172,16 +183,6 @@ func (r *run) end(ctx context.Context, why *llmq.Error) Verdict {
 		why = cancelled()
 	}
 	return r.finish(ctx, llmq.Result{Err: why}, cutOff())
-}
-
-// crashed ends a request whose workers never came to an end: its caller is told, and
-// the message is kept for whoever looks into it.
-func (r *run) crashed(ctx context.Context) Verdict {
-	why := llmq.Errorf(llmq.CodeWorkerCrash, "%d workers ended while they ran the request", r.claim.Takeovers)
-	if v := r.finish(ctx, llmq.Result{Err: why}, cutOff()); v.Action != Stored {
-		return v
-	}
-	return refuse(why)
 }
 
 func cancelled() *llmq.Error {

@@ -13,7 +13,7 @@
 -- ARGV[7] generation   integer >= 0, how often the request was sent again from the dead-letter queue. A higher one than before
 --   begins anew where nobody runs it: over a dead end, never over another
 -- Returns {code, fence, attempts, takeovers, wait_ms, cancelled, progress...};
---   code 1 taken, 0 a result is stored, -1 another's lease runs for wait_ms, -2 deferred for wait_ms,
+--   code 1 taken, 0 a result is stored, -6 one of a dead end is, -1 another's lease runs for wait_ms, -2 deferred for wait_ms,
 --   -3 the id stands for another body, -4 the deadline has passed and nobody runs it: expire.lua may end it,
 --   -5 a later generation was seen;
 --   cancelled 1: whoever took it stores that and nothing else; progress: the integers of the last renewal or deferral.
@@ -46,7 +46,7 @@ if c[8] and c[8] ~= hash then
   return answer(-3, 0)
 end
 if state == 'done' and not (anew and c[12] == '1') then
-  return answer(0, 0)
+  return answer(c[12] == '1' and -6 or 0, 0)
 end
 if generation < gen then
   return answer(-5, 0)
