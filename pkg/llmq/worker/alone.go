@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"context"
+	"sync"
+)
+
+// notAlone is the engine's reason of a release of a message that killed a worker before, and that of one that waited for it.
+const notAlone = "must_run_alone"
+
+// company is who runs in a process at once: messages side by side, or one that killed a worker before, by itself. Whoever may
+// kill waits for all that can't, so that no message dies of its neighbour twice; among those that may, the one with
+// the fewest deaths goes first, for it is the likeliest to be innocent (FEATURES B17).
+type company struct {
+	mu       sync.Mutex // guards all below, and the members'
+	together int        // messages that run side by side
+	alone    bool       // one runs by itself
+	waiting  []*member  // in the order in which they came
+}
+
+// member is a message's part in it.
+type member struct {
+	*company
+	deaths int           // of its workers; 0 runs beside others
+	in     chan struct{} // closed once it may run
+	runs   bool
+}
+
+// join waits until nobody is by himself. It reports false where ctx ended first. Whoever has joined must leave.
+func (c *company) join(ctx context.Context) (*member, bool) {
+	m := &member{company: c}
+	return m, m.wait(ctx, 0)
+}
+
+// secede waits until nobody else runs, and keeps everybody out until m leaves. It reports false where ctx ended first; then m
+// runs no more.
+func (m *member) secede(ctx context.Context, deaths int) bool {
+	m.leave()
+	return m.wait(ctx, max(1, deaths))
+}
+
+func (m *member) wait(ctx context.Context, deaths int) bool {
+	m.mu.Lock()
+	m.deaths, m.in = deaths, make(chan struct{})
+	in := m.in
+	m.waiting = append(m.waiting, m)
+	m.admit()
+	m.mu.Unlock()
+	select {
+	case <-in:
+		return true
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, w := range m.waiting {
+		if w == m {
+			m.waiting = append(m.waiting[:i:i], m.waiting[i+1:]...)
+			return false
+		}
+	}
+	return true // it was let in at the last moment
+}
+
+// leave ends m's run. It is idempotent.
+func (m *member) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case !m.runs:
+		return
+	case m.deaths > 0:
+		m.alone = false
+	default:
+		m.together--
+	}
+	m.runs = false
+	m.admit()
+}
+
+// admit lets in who may run; the lock is held.
+func (c *company) admit() {
+	for !c.alone && len(c.waiting) > 0 {
+		first := 0
+		for i, m := range c.waiting {
+			if m.deaths < c.waiting[first].deaths {
+				first = i
+			}
+		}
+		m := c.waiting[first]
+		if m.deaths > 0 && c.together > 0 {
+			return
+		}
+		c.waiting = append(c.waiting[:first:first], c.waiting[first+1:]...)
+		m.runs = true
+		if m.deaths > 0 {
+			c.alone = true
+		} else {
+			c.together++
+		}
+		close(m.in)
+	}
+}
