@@ -33,7 +33,7 @@ func (rd *redrive) again(m queue.Message) (queue.Outgoing, error) {
 	}
 	hints := map[string]string{}
 	for name, value := range m.Attributes {
-		if name != queue.AttrReason && name != queue.AttrError && name != queue.AttrTenant && name != attrRedrive {
+		if !queue.TellsOfDeath(name) && name != attrRedrive {
 			hints[name] = value
 		}
 	}

@@ -283,7 +283,7 @@ func TestRun_PoisonIsBuriedByALaterRunWithoutAnAttempt(t *testing.T) {
 	})
 }
 
-// DS40, B17: after its first takeover a request waits without its claim, its slot and a place among the waiting until it is
+// DS46, B17: after its first takeover a request waits without its claim, its slot and a place among the waiting until it is
 // alone, and has all of them anew for its run.
 func TestRun_TakenOverRequestWaitsUntilItIsAlone(t *testing.T) {
 	t.Parallel()
@@ -311,7 +311,7 @@ func TestRun_TakenOverRequestWaitsUntilItIsAlone(t *testing.T) {
 	})
 }
 
-// DS40: it is released where it does not get to be alone, and that is no takeover.
+// DS46: it is released where it does not get to be alone, and that is no takeover.
 func TestRun_TakenOverRequestThatIsNeverAloneIsReleased(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
@@ -332,7 +332,7 @@ func TestRun_TakenOverRequestThatIsNeverAloneIsReleased(t *testing.T) {
 	})
 }
 
-// E12, DS40: the door does not run what may kill it.
+// E12, DS46: the door does not run what may kill it.
 func TestRun_TakenOverRequestIsNotRunDirectly(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {

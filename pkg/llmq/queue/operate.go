@@ -77,7 +77,18 @@ type Sources interface {
 
 // Attributes that say why a message is a dead letter. Workers write them.
 const (
-	AttrReason = "llmq_reason" // an error code
-	AttrError  = "llmq_error"  // the error's message
-	AttrTenant = "llmq_tenant" // whose it is, where its sender told; see [Senders]
+	AttrReason   = "llmq_reason"   // an error code
+	AttrError    = "llmq_error"    // the error's message
+	AttrTenant   = "llmq_tenant"   // whose it is, where its sender told; see [Senders]
+	AttrAttempts = "llmq_attempts" // made at providers; left out where none was
+	AttrClass    = "llmq_class"    // of the last attempt that failed: throttle, retryable, timeout, target_fatal; left out where none did
 )
+
+// TellsOfDeath reports whether an attribute is one of these. A message that is sent again has none.
+func TellsOfDeath(name string) bool {
+	switch name {
+	case AttrReason, AttrError, AttrTenant, AttrAttempts, AttrClass:
+		return true
+	}
+	return false
+}

@@ -18,6 +18,7 @@ const (
 	Acked       Metric = "llmq_sqs_acked_total"    // by model and lane: messages that may be deleted
 	Released    Metric = "llmq_sqs_released_total" // by model, lane and reason: messages that were handed back
 	Expired     Metric = "llmq_sqs_expired_total"  // by model and lane: of the acknowledged, those that no provider was asked for in time
+	DeadLetters Metric = "llmq_dead_letters_total" // by code: messages that a worker put into a dead-letter queue
 	StoreErrors Metric = "llmq_store_errors_total" // by function and cause: calls of the state store that failed
 	StoreDown   Metric = "llmq_store_down"         // by function: 1 while the state store is lost, 0 once it is back
 	QueueErrors Metric = "llmq_queue_errors_total" // by model and cause, refused or timeout: sends that the queue is at fault for
@@ -32,6 +33,7 @@ type Labels struct {
 	Lane     string
 	Reason   string // of a release; one that [Recorder] doesn't know counts as "other"
 	Cause    string // of a failure
+	Code     string // of an error; a caller gives one of a fixed list
 }
 
 const other = "other"
@@ -50,13 +52,13 @@ func (l Labels) bounded() Labels {
 
 // pairs are the labels that are given, by name.
 func (l Labels) pairs() [][2]string {
-	all := [][2]string{{"cause", l.Cause}, {"function", l.Function}, {"lane", l.Lane}, {"model", l.Model}, {"reason", l.Reason}}
+	all := [][2]string{{"cause", l.Cause}, {"code", l.Code}, {"function", l.Function}, {"lane", l.Lane}, {"model", l.Model}, {"reason", l.Reason}}
 	return slices.DeleteFunc(all, func(p [2]string) bool { return p[1] == "" })
 }
 
 func (l Labels) compare(m Labels) int {
 	return cmp.Or(cmp.Compare(l.Function, m.Function), cmp.Compare(l.Model, m.Model), cmp.Compare(l.Lane, m.Lane),
-		cmp.Compare(l.Reason, m.Reason), cmp.Compare(l.Cause, m.Cause))
+		cmp.Compare(l.Reason, m.Reason), cmp.Compare(l.Cause, m.Cause), cmp.Compare(l.Code, m.Code))
 }
 
 // Recorder holds what was counted since the last flush. It is safe for concurrent use. A nil one

@@ -2,10 +2,35 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"sync"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
 )
 
-// notAlone is the engine's reason of a release of a message that killed a worker before, and that of one that waited for it.
+// run has the engine run a message beside its neighbours or, once it has killed a worker, by itself.
+func (w *Worker) run(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, limit time.Time) engine.Verdict {
+	waiting, cancel := ctx, context.CancelFunc(func() {})
+	if end := until(r.Deadline, limit); !end.IsZero() {
+		waiting, cancel = context.WithDeadline(ctx, end)
+	}
+	defer cancel()
+	me, in := w.runs.join(waiting)
+	if !in {
+		return engine.Verdict{Action: engine.Release, Reason: notAlone}
+	}
+	defer me.leave()
+	return w.Engine.Run(ctx, engine.Call{
+		Request: r, QueuedAt: m.SentAt, Limit: limit, Alone: me.secede,
+		Bury: func(ctx context.Context, l engine.Letter) error {
+			return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
+		},
+	})
+}
+
+// notAlone is the reason of a release of a message that did not get to run by itself, the engine's, or beside none that must.
 const notAlone = "must_run_alone"
 
 // company is who runs in a process at once: messages side by side, or one that killed a worker before, by itself. Whoever may

@@ -20,7 +20,7 @@ func joined(t *testing.T, c *company) *member {
 	return m
 }
 
-// DS40: whoever may kill waits for all that can't; then the one with the fewest deaths is first.
+// DS46: whoever may kill waits for all that can't; then the one with the fewest deaths is first.
 func TestCompany_LonersWaitForAllAndForEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -68,6 +68,7 @@ func TestHandle_OffloadedBodyStaysWithAMessageThatStays(t *testing.T) {
 		{"released", engine.Verdict{Action: engine.Release}, false, time.Minute, worker.Keep},
 		{"left alone", engine.Verdict{Action: engine.Leave}, false, time.Minute, worker.Keep},
 		{"a dead letter, which may be sent again", engine.Verdict{Action: engine.Refuse, Err: llmq.Errorf(llmq.CodeWorkerCrash, "x")}, false, time.Minute, worker.Ack},
+		{"sent again from there", engine.Verdict{Action: engine.Stored, KeepBody: true}, false, time.Minute, worker.Ack},
 		{"not deleted", engine.Verdict{Action: engine.Stored}, true, time.Minute, worker.Ack},
 		{"no time is left", engine.Verdict{Action: engine.Stored}, false, 10 * time.Second, worker.Ack},
 	} {

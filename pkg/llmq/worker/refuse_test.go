@@ -109,6 +109,37 @@ func TestHandle_WhatTheEngineRefusesIsDeadLettered(t *testing.T) {
 	})
 }
 
+// B14: how often it was tried and how it failed last ride along with what the engine buries, which is acknowledged once its
+// verdict says so; its body stays.
+func TestHandle_WhatTheEngineBuriesTellsOfItsAttempts(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.get = stored
+		why := llmq.Errorf(llmq.CodeProviderError, "chat-a@main: status 500")
+		w.run = func(ctx context.Context, c engine.Call) engine.Verdict {
+			if err := c.Bury(ctx, engine.Letter{Why: why, Attempts: 10, Class: "retryable"}); err != nil {
+				t.Errorf("bury: %v", err)
+			}
+			return engine.Verdict{Action: engine.Stored, Reason: string(why.Code), KeepBody: true}
+		}
+		m := pointing("m", 9)
+		m.Attributes = map[string]string{"llmq_op": "chat", "llmq_attempts": "7", "llmq_class": "throttle"}
+		out := w.Handle(t.Context(), []queue.Message{m})
+		if diff := cmp.Diff([]worker.Outcome{{MessageID: "m", Action: worker.Ack, Reason: "provider_error"}}, out); diff != "" {
+			t.Errorf("outcome (-want +got):\n%s", diff)
+		}
+		want := []letter{{m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: map[string]string{
+			"llmq_op": "chat", "llmq_reason": "provider_error", "llmq_error": why.Message, "llmq_attempts": "10", "llmq_class": "retryable", "llmq_tenant": "t",
+		}}}}
+		if diff := cmp.Diff(want, w.sent); diff != "" {
+			t.Errorf("sent (-want +got):\n%s", diff)
+		}
+		if did := strings.Join(w.done(), "\n"); strings.Contains(did, "remove") {
+			t.Errorf("did:\n%s", did)
+		}
+	})
+}
+
 // A field's name is the message's text: of a long one the log holds the beginning.
 func TestHandle_LogClipsTheFieldOfADeadLetter(t *testing.T) {
 	t.Parallel()

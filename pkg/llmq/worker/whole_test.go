@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
@@ -317,6 +319,67 @@ func TestWhole_OffloadedBodyLivesAsLongAsItsMessage(t *testing.T) {
 		}
 		if n := p.provider.total(); n != 1 || len(lies) != 0 || len(w.sent) != 0 {
 			t.Errorf("%d provider calls, bodies %v, dead letters %+v", n, lies, w.sent)
+		}
+	})
+}
+
+// DS26, DS46, B17: a message that kills its worker, and neighbours that came with it. The neighbours wait for nothing until
+// their worker has died; then each runs by itself.
+func TestWhole_TakenOverMessagesRunOneByOneAndPoisonIsBuried(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	running, alone := 0, true
+	call := func(ctx context.Context, req provider.Request) (*provider.Response, error) {
+		if strings.Contains(string(req.Body), "bad") {
+			panic("boom")
+		}
+		mu.Lock()
+		running++
+		alone = alone && running == 1
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			running--
+		}()
+		return replies(2*time.Second)(ctx, req)
+	}
+	wholeBubble(t, 20, call, func(t *testing.T, p *plant) {
+		batch := []queue.Message{on("bad", llmq.LaneBulk), on("a", llmq.LaneBulk), on("b", llmq.LaneBulk), on("c", llmq.LaneBulk)}
+		for i := range batch { // a worker took all of them, and died
+			req := llmq.Request{
+				ID: batch[i].ID, Tenant: "t", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Deadline: time.Now().Add(15 * time.Minute),
+				Body: []byte(`{"n":"` + batch[i].ID + `"}`),
+			}
+			var b luascript.Batch
+			claims.New(p.space).Take(&b, req, claims.BodyHash(req), "dead/1")
+			if err := b.Run(t.Context(), p.valkey); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(worker.Lease)
+		w := p.worker("w")
+		began := time.Now()
+		got := actions(w.Handle(t.Context(), batch))
+		if diff := cmp.Diff([]string{"bad keep not_finished", "a ack ok", "b ack ok", "c ack ok"}, got); diff != "" {
+			t.Errorf("outcomes (-want +got):\n%s", diff)
+		}
+		if took := time.Since(began); !alone || took != 6*time.Second {
+			t.Errorf("three of 2 s took %v, alone %t", took, alone)
+		}
+		for range 3 {
+			time.Sleep(worker.Lease)
+			if got := actions(w.Handle(t.Context(), batch[:1])); got[0] != "bad keep not_finished" {
+				t.Errorf("outcome %v", got)
+			}
+		}
+		time.Sleep(worker.Lease)
+		if got := actions(w.Handle(t.Context(), batch[:1])); got[0] != "bad ack worker_crash" {
+			t.Errorf("outcome %v", got)
+		}
+		p.wantError("bad", llmq.CodeWorkerCrash)
+		if len(w.sent) != 1 || w.sent[0].Attributes[queue.AttrReason] != "worker_crash" {
+			t.Errorf("dead letters: %+v", w.sent)
 		}
 	})
 }

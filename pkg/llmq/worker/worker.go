@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -93,12 +92,13 @@ type Deps struct {
 }
 
 // Worker handles batches. It is safe for concurrent use. Of batches it keeps only how much
-// memory they take.
+// memory they take and who of them runs.
 type Worker struct {
 	cfg Config
 	Deps
 	homes map[queue.Name]home // every queue of the deployment
 	rooms *room
+	runs  company
 }
 
 // home is what a queue's name stands for.
@@ -222,12 +222,12 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 	} else if isStored {
 		return Outcome{m.ID, Ack, "already_stored"}
 	}
-	v := w.Engine.Run(ctx, engine.Call{Request: req, QueuedAt: m.SentAt, Limit: limit})
+	v := w.run(ctx, log, m, req, limit)
 	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
 	switch v.Action {
 	case engine.Stored:
 		out.Action = Ack
-		if ref != nil {
+		if ref != nil && !v.KeepBody {
 			m.body = ref.Key
 		}
 	case engine.Release:
@@ -267,46 +267,13 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, tena
 		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
-	if err := w.deadLetter(ctx, m.Message, tenant, why); err != nil {
+	if err := w.deadLetter(ctx, log, m.Message, tenant, engine.Letter{Why: why}); err != nil {
 		log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
 		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}
-	log.Warn("dead-lettered", "reason", string(why.Code), "field", llmq.Clip(why.Field, 60), "sender", m.SenderID)
 	return Outcome{m.ID, Ack, string(why.Code)}
 }
-
-// deadLetter moves a message to its dead-letter queue with its reason and the tenant whose
-// it is, for a redrive. Where the message is too full for that, it gives up the hints first
-// and the reason last.
-func (w *Worker) deadLetter(ctx context.Context, m queue.Message, tenant string, why *llmq.Error) error {
-	least := map[string]string{queue.AttrReason: string(why.Code)}
-	if tenant != "" {
-		least[queue.AttrTenant] = tenant
-	}
-	full := maps.Clone(m.Attributes)
-	for _, ours := range []string{queue.AttrReason, queue.AttrError, queue.AttrTenant} { // of an earlier death, or forged
-		delete(full, ours)
-	}
-	for len(full)+len(least)+1 > maxAttributes { // ours matter more
-		delete(full, slices.Max(slices.Collect(maps.Keys(full))))
-	}
-	if full == nil {
-		full = map[string]string{}
-	}
-	maps.Copy(full, least)
-	full[queue.AttrError] = llmq.Clip(why.Message, 500)
-	var err error
-	for _, attrs := range []map[string]string{full, least, nil} {
-		if err = w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); !errors.Is(err, llmq.CodeTooLarge) {
-			return err
-		}
-	}
-	return err
-}
-
-// maxAttributes is how many SQS takes.
-const maxAttributes = 10
 
 // release sets when the message comes back. Where that fails, it comes back at the end
 // of its lease.
