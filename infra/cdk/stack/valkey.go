@@ -107,7 +107,7 @@ func scripting() []string { return []string{"eval", "evalsha", "time"} }
 // does what workers do, and counts the sends that got no answer.
 func doorRules(env string, direct bool) rules {
 	r := rules{
-		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res")},
+		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
 	}
@@ -122,7 +122,7 @@ func doorRules(env string, direct bool) rules {
 // submitted they touch where a dead letter's new run moves its deadline.
 func workerRules(env string) rules {
 	return rules{
-		keys:     []string{class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "cap")},
+		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "cap")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: runCommands(),
 	}.with(connecting(), scripting())
@@ -139,7 +139,7 @@ func runCommands() []string {
 // adminRules let operators see how much of each target's capacity is in use.
 func adminRules(env string) rules {
 	return rules{
-		keys:     []string{class(env, "cap")},
+		keys:     []string{class(env, "cfg"), class(env, "cap")},
 		commands: []string{"get", "hget", "hmget", "zcount"},
 	}.with(connecting(), scripting())
 }

@@ -55,7 +55,7 @@ func TestCache_IsPublicAndOpensToIAMUsersOnly(t *testing.T) {
 }
 
 func TestRules_AreWrittenAsValkeyListsThem(t *testing.T) {
-	want := "on ~llmq:dev:cap:* resetchannels -@all +get +hget +hmget +zcount +ping +command +cluster|slots +asking +eval +evalsha +time"
+	want := "on ~llmq:dev:cfg:* ~llmq:dev:cap:* resetchannels -@all +get +hget +hmget +zcount +ping +command +cluster|slots +asking +eval +evalsha +time"
 	if got := adminRules("dev").String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

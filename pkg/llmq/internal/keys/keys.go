@@ -86,3 +86,11 @@ func (s Space) Failover(alias string) Failover {
 // capacity begins every name that decides an admission. Its tag puts them into one slot of
 // the store, so that one script can decide; split by provider, it would be made here.
 func (s Space) capacity() string { return s.prefix + "cap:{cap}:" }
+
+// Schema is the number of what is stored under these names. A release that stores what the one
+// before would misread counts it up.
+const Schema = 1
+
+// Schema names the key that holds the [Schema] of the store's newest writer. It stands alone,
+// without a tag.
+func (s Space) Schema() string { return s.prefix + "cfg:schema" }

@@ -44,6 +44,9 @@ func TestSpace_Names(t *testing.T) {
 	if got := s.Epoch(); got != "llmq:prod-eu:cap:{cap}:epoch" {
 		t.Errorf("the epoch is %s", got)
 	}
+	if got := s.Schema(); got != "llmq:prod-eu:cfg:schema" {
+		t.Errorf("the schema is %s", got)
+	}
 }
 
 var tag = regexp.MustCompile(`\{([^}]+)\}`)
