@@ -21,6 +21,8 @@ import (
 
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
 type call struct {
@@ -341,4 +343,20 @@ func TestQueue_ProducerFetchesItsAnswer(t *testing.T) {
 	if n := len(r.Fake.Calls()); n != 1 {
 		t.Errorf("the provider saw %d calls, want 1", n)
 	}
+}
+
+// B1: where a model has no queue for bulk, its bulk calls share that of bg: through the door, and of a producer that sends
+// there.
+func TestQueue_BulkFallsBackToTheDefaultQueue(t *testing.T) {
+	t.Parallel()
+	r := ownRig(t, rig.Options{Change: func(c *config.Config) { c.Models[0].Lanes = []llmq.Lane{llmq.LaneRT, llmq.LaneBG} }})
+	if resp, body := send(t, r, call{body: fine, header: map[string]string{"X-LLMQ-Lane": "bulk"}}); resp.StatusCode != 200 {
+		t.Errorf("the door answers %d %s", resp.StatusCode, body)
+	}
+	url := r.Config.Queues.URLBase + "/llm-chat-a"
+	message := `{"v":1,"id":"b","op":"chat","model":"chat-a","lane":"bulk","params":{"model":"chat-a","messages":[{"role":"user","content":"bulk"}]}}`
+	if _, err := r.Client(cloud.Producer).SendMessage(within(t, time.Minute), &awssqs.SendMessageInput{QueueUrl: &url, MessageBody: aws.String(message)}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both have run", func() bool { return len(r.Fake.Calls()) == 2 })
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/client"
 )
 
+// B10, B13: the message has the hash of its tenant as its group, and hints beside it: version, operation, lane, and the
+// id hashed with the tenant. User and session travel in the envelope only, as the door hashed them.
 func TestDo_SendsOnceAndReturnsTheReply(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(2*time.Second), func(t *testing.T, r *rig) {

@@ -64,7 +64,7 @@ func TestDo_SendsThisMessage(t *testing.T) {
 	}
 }
 
-// Each lane has its queue, whichever of its names the model is called by.
+// B1: each lane has its queue, and bulk that of bg where the model has none for it, whichever of its names the model is called by.
 func TestDo_SendsToTheQueueOfModelAndLane(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

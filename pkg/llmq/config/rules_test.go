@@ -79,7 +79,7 @@ func TestFaults_Place(t *testing.T) {
 			[]string{`local:5:19: valkey.address: must be host:port, such as localhost:6379`},
 		},
 		{
-			"prefix with .fifo", "aws", "prefix: llm-dev", "prefix: llm.fifo", nil,
+			"B10 prefix with .fifo", "aws", "prefix: llm-dev", "prefix: llm.fifo", nil,
 			[]string{`aws:4:18: queues.prefix: must not end so: a released message would block its whole group in a .fifo queue`},
 		},
 	})
@@ -278,7 +278,7 @@ func TestFaults_Models(t *testing.T) {
 			[]string{`aws:25:3: models."Nova 1": the name must match [a-z0-9][a-z0-9-]{0,39}, not "Nova 1": it is part of queue names, which SQS bounds at 80 characters, -bulk-dlq among them`},
 		},
 		{
-			"alias with .fifo", "aws", "  nova:", "  nova.fifo:", nil,
+			"B10 alias with .fifo", "aws", "  nova:", "  nova.fifo:", nil,
 			[]string{`aws:25:3: models.nova.fifo: the name must not end so: a released message would block its whole group in a .fifo queue`},
 		},
 	})

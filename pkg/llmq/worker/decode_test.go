@@ -129,7 +129,7 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 			8 * time.Second,
 		},
 		{
-			"bulk on the default queue of a model without one", "llm-chat-b", `{"v":1,"id":"r","op":"chat","model":"chat-b","lane":"bulk","params":{}}`,
+			"B1: bulk on the default queue of a model without one", "llm-chat-b", `{"v":1,"id":"r","op":"chat","model":"chat-b","lane":"bulk","params":{}}`,
 			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-b"}, Lane: llmq.LaneBulk, Fallback: llmq.FallbackChain, Body: []byte(`{}`)},
 			9 * time.Second,
 		},

@@ -206,7 +206,7 @@ func TestHandle_DeadLetterThatCannotBeSentComesBack(t *testing.T) {
 	})
 }
 
-// DS19: a newer message waits an hour for newer workers, and is dropped never.
+// B13, DS19: a newer message waits an hour for newer workers, and is dropped never.
 func TestHandle_NewerMessageWaitsForNewerWorkers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
