@@ -226,6 +226,7 @@ type Timing struct {
 	ValkeyWait            time.Duration // how long the state store may fail before a call does without it; default 10 s, in functions 2 s at most
 
 	RetryAttempts         int           // failures, throttles apart, that end a target's tries; default 3
+	MaxReceives           int           // failures, throttles apart, over all targets, after which a call is dead-lettered; default 10
 	ThrottleRetryAttempts int           // tries that end them once the target has throttled; default 6
 	RetryBase             time.Duration // the least wait before the first repeat; default 1 s
 	RetryMultiplier       float64       // by how much each further repeat waits longer; default 4

@@ -75,7 +75,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 		Timing: Timing{
 			AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second, SQSBatchWait: 20 * time.Millisecond,
 			SQSTimeoutsToFailover: 3, SQSFailover: 300 * time.Second, ValkeyWait: 10 * time.Second,
-			RetryAttempts: 3, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
+			RetryAttempts: 3, MaxReceives: 10, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
 			ThrottleRetryMax: 10 * time.Second,
 		},
 		Routing: Routing{Direct: DirectOutage},

@@ -22,7 +22,7 @@ func TestLoad_RetriesAndFallback(t *testing.T) {
   third: {targets: [{name: a, provider: fake, model_id: w}]}
 `, 1)
 	c, err := Parse("local", []byte(data), []string{
-		"LLMQ_RETRY_ATTEMPTS=2", "LLMQ_THROTTLE_RETRY_ATTEMPTS=5", "LLMQ_RETRY_BASE_SECS=0.2", "LLMQ_RETRY_MULTIPLIER=3", "LLMQ_RETRY_SPREAD=1.5",
+		"LLMQ_RETRY_ATTEMPTS=2", "LLMQ_MAX_RECEIVES=4", "LLMQ_THROTTLE_RETRY_ATTEMPTS=5", "LLMQ_RETRY_BASE_SECS=0.2", "LLMQ_RETRY_MULTIPLIER=3", "LLMQ_RETRY_SPREAD=1.5",
 		"LLMQ_RETRY_MAX_SECS=6", "LLMQ_THROTTLE_RETRY_MAX_SECS=2", "LLMQ_RETRY_FULL_JITTER=true",
 	})
 	if err != nil {
@@ -31,7 +31,7 @@ func TestLoad_RetriesAndFallback(t *testing.T) {
 	want := Timing{
 		AttemptTimeout: c.Timing.AttemptTimeout, RTCapacityWait: c.Timing.RTCapacityWait, SQSSendTimeout: c.Timing.SQSSendTimeout, SQSBatchWait: c.Timing.SQSBatchWait,
 		SQSTimeoutsToFailover: 3, SQSFailover: 300 * time.Second, ValkeyWait: 10 * time.Second,
-		RetryAttempts: 2, ThrottleRetryAttempts: 5, RetryBase: 200 * time.Millisecond, RetryMultiplier: 3, RetrySpread: 1.5,
+		RetryAttempts: 2, MaxReceives: 4, ThrottleRetryAttempts: 5, RetryBase: 200 * time.Millisecond, RetryMultiplier: 3, RetrySpread: 1.5,
 		RetryMax: 6 * time.Second, ThrottleRetryMax: 2 * time.Second, RetryFullJitter: true,
 	}
 	if diff := cmp.Diff(want, c.Timing); diff != "" {

@@ -17,6 +17,11 @@ func retries() []setting {
 			doc: "tries after which it leaves one that has throttled it", at: func(s *scope) any { return &s.cfg.Timing.ThrottleRetryAttempts },
 		},
 		{
+			path: "timing.max_receives", env: "LLMQ_MAX_RECEIVES", form: formCount, def: "10", low: 1, high: 1000, why: "what fails more often is not mended by a repeat",
+			doc: "failures, throttles apart, over all targets and releases, after which a call is poison: its caller gets the last error, its message goes to the dead-letter queue",
+			at:  func(s *scope) any { return &s.cfg.Timing.MaxReceives },
+		},
+		{
 			path: "timing.retry_base_secs", env: "LLMQ_RETRY_BASE_SECS", form: formSecs, def: "1", low: 0.001, high: 60, why: whyCurve,
 			doc: "least wait before the first repeat", at: func(s *scope) any { return &s.cfg.Timing.RetryBase },
 		},

@@ -37,7 +37,7 @@ func (p *Process) makeEngine() (*engine.Engine, error) {
 	}
 	return engine.New(engine.Config{
 		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout, RTCapacityWait: p.Config.Timing.RTCapacityWait,
-		Retry: retryPolicy(p.Config.Timing), Fallback: fallbackRules(p.Config.Models),
+		Retry: retryPolicy(p.Config.Timing), MaxReceives: p.Config.Timing.MaxReceives, Fallback: fallbackRules(p.Config.Models),
 	}, engine.Deps{
 		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
 	})
