@@ -75,7 +75,8 @@ if not flow then
   local opens = opened()
   if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0 } end
 end
-local s = law.load(now, ARGV[8], { flow })
+local sound, s = pcall(law.load, now, ARGV[8], { flow })
+if not sound then s = law.load(now, ARGV[8], {}) end
 -- lawful asks something of the law. A state that it can't work with begins anew.
 local function lawful(asked, ...)
   local at = rawget(s, 'clock_at')
@@ -92,8 +93,8 @@ local lapsed = 0
 local function live(key)
   local n = redis.call('ZCARD', key)
   if n == 0 then return 0 end
+  if redis.call('ZCOUNT', key, '-inf', now_text) == 0 then return n end -- costs half as much
   local gone = redis.call('ZRANGEBYSCORE', key, '-inf', now_text, 'LIMIT', 0, AT_ONCE)
-  if #gone == 0 then return n end
   redis.call('ZREM', key, unpack(gone))
   lapsed = lapsed + #gone
   return n - #gone
@@ -133,8 +134,8 @@ if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[
   local rates = rates_of()
   local function draw(code, config, text, need, cost)
     if config == '' or cost == 0 and rates.known(text) then return end -- the first begins the budget, as it may owe in the end
-    if not rates.known(text) then text = rates.empty(config, opened() - QUARANTINE_MS) end
     local wait, drawn = rates.draw(now, config, text, not rt, need, cost)
+    if not wait then wait, drawn = rates.draw(now, config, rates.empty(config, opened() - QUARANTINE_MS), not rt, need, cost) end
     if wait > retry then missing, retry = code, wait end
     return drawn
   end
@@ -192,8 +193,11 @@ else
   changed = lawful(law.dump)
   if rpm then changed[#changed + 1], changed[#changed + 2] = 'rpm', rpm end
   if tpm then changed[#changed + 1], changed[#changed + 2] = 'tpm', tpm end
-  if shared_rpm then redis.call('HSET', provider, 'rpm', shared_rpm) end
-  if shared_tpm then redis.call('HSET', provider, 'tpm', shared_tpm) end
+  if shared_rpm and shared_tpm then
+    redis.call('HSET', provider, 'rpm', shared_rpm, 'tpm', shared_tpm)
+  elseif shared_rpm or shared_tpm then
+    redis.call('HSET', provider, shared_rpm and 'rpm' or 'tpm', shared_rpm or shared_tpm)
+  end
   if b and b.state == breaker.HALF_OPEN then
     breaker.probe_with(b, id)
     changed[#changed + 1], changed[#changed + 2] = 'breaker', breaker.text(b)

@@ -14,13 +14,15 @@
 -- config: limit burst fixed part_limit part_burst. text: at level used, then the same of the part; a level is
 -- sixty-thousandths of a call or token, so that a rate per minute times ms adds to it; used is of the
 -- minute that at lies in. A debt (a call that cost more than was reserved) lasts a minute at most. What is no
--- such text is a budget that nothing was drawn of yet: rates.known tells them apart.
+-- such text is a budget that nothing was drawn of yet: of it draw and give are nil, and rates.known is.
 
 local rates = {} -- luacheck: ignore 241
 do
   local ceil, A_MINUTE, FAR_BACK = math.ceil, 60000, -120000
   local FILLS_MS = 2 * A_MINUTE -- from the deepest debt to the highest burst, which are a minute's each
-  local CONFIG, TEXT, PART, FORMAT = '(%d+) (%d+) (%d) (.*)', '(%S+) (%S+) (%S+) (.*)', '(%S+) (%S+)', '%d %d %d'
+  local CONFIG, PART_CONFIG = '(%d+) (%d+) (%d) (.*)', '(%d+) (%d+)'
+  local TEXT, PART, LONGEST = '^(%-?%d+) (%-?%d+) (%d+) (%-?%d+ %-?%d+ %d+)$', '(%S+) (%S+) (%S+)', 120
+  local FORMAT, PART_FORMAT = '%d %d %d %s', '%d %d %d'
 
   -- filled is a bucket as it is now, given as it was or, of its text, in words. A clock that steps back fills
   -- nothing until it has caught up, unless it stepped far: then the bucket is full, for of a refusal nothing
@@ -34,6 +36,7 @@ do
     return tonumber(at), min(burst * A_MINUTE, level + limit * min(max(0, elapsed), FILLS_MS)), tonumber(used)
   end
 
+  -- draw gives how long to wait, or what is left of a bucket.
   local function draw(now, fixed, limit, burst, need, cost, at, level, used)
     limit = tonumber(limit)
     at, level, used = filled(now, limit, burst, at, level, used)
@@ -42,13 +45,17 @@ do
     elseif level < need * A_MINUTE then
       return ceil((need * A_MINUTE - level) / limit)
     end
-    return 0, format(FORMAT, at, max(-limit * A_MINUTE, level - cost * A_MINUTE), used + cost)
+    return 0, at, max(-limit * A_MINUTE, level - cost * A_MINUTE), used + cost
   end
 
   local function give(now, limit, burst, drawn_at, n, at, level, used)
     at, level, used = filled(now, limit, burst, at, level, used)
     if n < 0 or floor(drawn_at / A_MINUTE) == floor(at / A_MINUTE) then used = max(0, used - n) end -- not an earlier minute's
-    return format(FORMAT, at, max(-limit * A_MINUTE, min(burst * A_MINUTE, level + n * A_MINUTE)), used)
+    return at, max(-limit * A_MINUTE, min(burst * A_MINUTE, level + n * A_MINUTE)), used
+  end
+
+  local function read(text)
+    if text and #text < LONGEST then return match(text, TEXT) end
   end
 
   function rates.empty(config, at)
@@ -56,32 +63,36 @@ do
     return format('%d 0 %d %d 0 %d', at, limit, at, part_limit)
   end
 
-  function rates.known(text) return text and #text < 120 and match(text, '^%-?%d+ %-?%d+ %d+ %-?%d+ %-?%d+ %d+$') end
+  function rates.known(text) return read(text) ~= nil end
 
   -- draw takes cost where need is there. Else it says in how many ms it will be.
   function rates.draw(now, config, text, background, need, cost)
+    local at, level, used, part = read(text)
+    if not at then return nil end
     local limit, burst, fixed, part_config = match(config, CONFIG)
-    local at, level, used, part = match(text, TEXT)
-    local wait, own = draw(now, fixed, limit, burst, need, cost, at, level, used)
+    local wait
+    wait, at, level, used = draw(now, fixed, limit, burst, need, cost, at, level, used)
     if background then
-      local part_limit, part_burst = match(part_config, PART)
-      local part_wait
-      part_wait, part = draw(now, fixed, part_limit, part_burst, need, cost, match(part, '(%S+) (%S+) (%S+)'))
+      local part_limit, part_burst = match(part_config, PART_CONFIG)
+      local part_wait, part_at, part_level, part_used = draw(now, fixed, part_limit, part_burst, need, cost, match(part, PART))
       wait = max(wait, part_wait)
+      if part_wait == 0 then part = format(PART_FORMAT, part_at, part_level, part_used) end
     end
     if wait > 0 then return wait end
-    return 0, own .. ' ' .. part
+    return 0, format(FORMAT, at, level, used, part)
   end
 
   -- give returns what was drawn at a time, and charges more where n is negative.
   function rates.give(now, config, text, drawn_at, background, n)
+    local at, level, used, part = read(text)
+    if not at then return nil end
     local limit, burst, _, part_config = match(config, CONFIG)
-    local at, level, used, part = match(text, TEXT)
     if background then
-      local part_limit, part_burst = match(part_config, PART)
-      part = give(now, part_limit, part_burst, drawn_at, n, match(part, '(%S+) (%S+) (%S+)'))
+      local part_limit, part_burst = match(part_config, PART_CONFIG)
+      part = format(PART_FORMAT, give(now, part_limit, part_burst, drawn_at, n, match(part, PART)))
     end
-    return give(now, limit, burst, drawn_at, n, at, level, used) .. ' ' .. part
+    at, level, used = give(now, limit, burst, drawn_at, n, at, level, used)
+    return format(FORMAT, at, level, used, part)
   end
 
   -- left is what an rt call could draw now, and what was drawn in this minute; -1 where no budget is set.

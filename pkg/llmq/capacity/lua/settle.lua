@@ -85,7 +85,7 @@ if returned == 0 then return { 0, open_ms } end
 local calls, tokens = undone and 1 or 0, reserved - used
 if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '' or ARGV[14] ~= '' or ARGV[15] ~= '') then
   local rates = rates_of()
-  local function give(config, text, n) return rates.known(text) and rates.give(time(), config, text, at, background, n) end
+  local function give(config, text, n) return rates.give(time(), config, text, at, background, n) end
   if calls ~= 0 and ARGV[12] ~= '' then put('rpm', give(ARGV[12], fields[3], calls)) end
   if tokens ~= 0 and ARGV[13] ~= '' then put('tpm', give(ARGV[13], fields[4], tokens)) end
   if calls ~= 0 and ARGV[14] ~= '' then
