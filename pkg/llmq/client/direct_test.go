@@ -45,10 +45,10 @@ func (r *rig) engine(store *results.Store) func() (client.Runner, error) {
 		}
 	})
 	return func() (client.Runner, error) {
-		r.engines++
+		r.engines.Add(1)
 		return engine.New(engine.Config{Worker: "door", AttemptTimeout: time.Minute, RTCapacityWait: 30 * time.Second, Retry: retry.Default()}, engine.Deps{
 			Valkey: r.valkey, Catalogue: catalogue(), Claims: r.claims, Stops: stops, Capacity: capacity.New(r.space), Results: store,
-			Providers: map[string]provider.Provider{"p": r}, Log: r.logger(),
+			Providers: map[string]provider.Provider{"p": r}, Log: r.logger,
 		})
 	}
 }
@@ -60,17 +60,23 @@ func directly(t *testing.T, serve func(llmq.Request) *llmq.Result, test func(t *
 		m := llmqtest.NewMiniredis(t)
 		r := newRigWith(t, luatest.Pipe(t, m), directConfig(), serve)
 		r.mini = m
-		var b luascript.Batch
-		preset := capacity.New(r.space).Preset(&b)
-		if err := b.Run(t.Context(), r.valkey); err != nil {
-			t.Fatalf("preset: %v", err)
-		}
-		if _, err := preset(); err != nil {
-			t.Fatalf("preset: %v", err)
-		}
+		r.preset()
 		test(t, r)
 		r.working.Wait()
 	})
+}
+
+// preset opens the capacity of a new store.
+func (r *rig) preset() {
+	r.t.Helper()
+	var b luascript.Batch
+	preset := capacity.New(r.space).Preset(&b)
+	if err := b.Run(r.t.Context(), r.valkey); err != nil {
+		r.t.Fatalf("preset: %v", err)
+	}
+	if _, err := preset(); err != nil {
+		r.t.Fatalf("preset: %v", err)
+	}
 }
 
 func directConfig() client.Config {
@@ -173,6 +179,7 @@ func TestDo_FewSilentSendsMoveNothing(t *testing.T) {
 			var waits sync.WaitGroup
 			waits.Go(func() { r.served(slow, 6*time.Second) })
 			time.Sleep(time.Second)
+			synctest.Wait()
 			r.sendTakes = 0
 			r.wantReply(numbered(300 + i))
 			waits.Wait()
@@ -195,8 +202,8 @@ func TestDo_FaultOfOursIsToldAndMovesNothing(t *testing.T) {
 			if _, got := r.Do(t.Context(), request()); !errors.Is(got, llmq.AsError(err).Code) {
 				t.Errorf("do: %v, want %v", got, err)
 			}
-			if r.provided.Load() != 0 || r.engines != 0 {
-				t.Errorf("%d calls here by %d engines, want none", r.provided.Load(), r.engines)
+			if r.provided.Load() != 0 || r.engines.Load() != 0 {
+				t.Errorf("%d calls here by %d engines, want none", r.provided.Load(), r.engines.Load())
 			}
 		})
 	}
@@ -332,6 +339,27 @@ func TestDo_DirectThatWouldWaitWithoutAQueueIsUnavailable(t *testing.T) {
 	})
 }
 
+// A5: a Go caller that gives up a call that runs here has it cancelled, and its slot is free again.
+func TestDo_DirectIsCancelledWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := directConfig()
+		cfg.CancelWithContext = true
+		r := newRigWith(t, luatest.Pipe(t, llmqtest.NewMiniredis(t)), cfg, nil)
+		r.preset()
+		r.sendErr = refused()
+		r.provide = func(ctx context.Context, _ provider.Request) (*provider.Response, error) {
+			<-ctx.Done()
+			return nil, &provider.Error{Class: provider.Retryable, Code: llmq.CodeProviderError, Err: ctx.Err()}
+		}
+		ctx, cancel := cancelAfter(5 * time.Second)(t.Context())
+		defer cancel()
+		r.wantError(ctx, request(), llmq.CodeCancelled)
+		r.provide = nil
+		r.served(numbered(1), 0)
+	})
+}
+
 // Nothing of this costs a call that is served as ever a round trip, and no engine is made for it.
 func TestDo_NormalOperationMakesNoEngine(t *testing.T) {
 	t.Parallel()
@@ -344,8 +372,8 @@ func TestDo_NormalOperationMakesNoEngine(t *testing.T) {
 		if n := len(r.trips.Seen()); n != 3+2 { // the stand-in for a worker makes two
 			t.Errorf("%d round trips, want 3", n-2)
 		}
-		if r.engines != 0 {
-			t.Errorf("%d engines made", r.engines)
+		if r.engines.Load() != 0 {
+			t.Errorf("%d engines made", r.engines.Load())
 		}
 	})
 }

@@ -39,6 +39,7 @@ type rig struct {
 	space  keys.Space
 	claims *claims.Store
 	log    *bytes.Buffer
+	logger *slog.Logger // into log
 
 	serve     func(r llmq.Request) *llmq.Result // nil: nobody works
 	sendErr   error                             // of a send; the message is sent all the same
@@ -50,7 +51,7 @@ type rig struct {
 	arrives   bool                              // a send that fails by time has reached the queue all the same
 	metrics   *telemetry.Recorder               // of a client that runs calls here
 	provide   func(ctx context.Context, req provider.Request) (*provider.Response, error)
-	engines   int          // made
+	engines   atomic.Int32 // made
 	provided  atomic.Int32 // calls of the provider by way of the client's own engine
 
 	working sync.WaitGroup
@@ -229,6 +230,7 @@ func newRig(t testing.TB, c redis.UniversalClient, serve func(llmq.Request) *llm
 func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve func(llmq.Request) *llmq.Result) *rig {
 	t.Helper()
 	r := &rig{t: t, valkey: c, trips: &luatest.Trips{}, space: luatest.Space(), log: &bytes.Buffer{}, serve: serve, put: map[string][]byte{}}
+	r.logger = slog.New(slog.NewTextHandler(r.log, nil))
 	c.AddHook(r.trips)
 	r.claims = claims.New(r.space)
 	store := results.New(c, r.space, r, 1000)
@@ -241,7 +243,7 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 	background := queue.Batched(r, 20*time.Millisecond)
 	t.Cleanup(background.Close)
 	deps := client.Deps{
-		Valkey: c, Queue: r, Background: background, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: r.logger(),
+		Valkey: c, Queue: r, Background: background, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: r.logger,
 	}
 	if cfg.SilentSends > 0 {
 		r.metrics = telemetry.NewRecorder()
@@ -254,8 +256,6 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 	r.Client = cl
 	return r
 }
-
-func (r *rig) logger() *slog.Logger { return slog.New(slog.NewTextHandler(r.log, nil)) }
 
 func request() llmq.Request {
 	return llmq.Request{
