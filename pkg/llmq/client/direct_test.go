@@ -269,21 +269,21 @@ func TestDo_AmbiguousSendRunsOnce(t *testing.T) {
 // E12: what may not run here is told so, soon and with a time to come back at.
 func TestDo_WhatMayNotRunHereIsUnavailable(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(r *llmq.Request, ctx *context.Context) context.CancelFunc{
-		"bg":   func(r *llmq.Request, _ *context.Context) context.CancelFunc { r.Lane = llmq.LaneBG; return func() {} },
-		"bulk": func(r *llmq.Request, _ *context.Context) context.CancelFunc { r.Lane = llmq.LaneBulk; return func() {} },
-		"a deadline beyond the wait": func(_ *llmq.Request, ctx *context.Context) (cancel context.CancelFunc) {
-			*ctx, cancel = context.WithTimeout(*ctx, 30*time.Second)
-			return cancel
-		},
+	for name, tc := range map[string]struct {
+		lane  llmq.Lane
+		waits time.Duration
+	}{
+		"bg": {llmq.LaneBG, time.Hour}, "bulk": {llmq.LaneBulk, time.Hour}, "a deadline beyond the wait": {llmq.LaneRT, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			directly(t, nil, func(t *testing.T, r *rig) {
 				r.sendErr = refused()
 				r.served(request(), 0) // the model is moved
-				req, ctx := numbered(1), t.Context()
-				defer change(&req, &ctx)()
+				req := numbered(1)
+				req.Lane = tc.lane
+				ctx, cancel := context.WithTimeout(t.Context(), tc.waits)
+				defer cancel()
 				if e := r.failure(ctx, req, llmq.CodeQueueUnavailable); e.RetryAfter <= 0 {
 					t.Errorf("no Retry-After: %+v", e)
 				}

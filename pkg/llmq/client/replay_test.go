@@ -41,12 +41,14 @@ func TestDo_CancelIsSaidAgainOnceTheStoreIsBack(t *testing.T) {
 					ended <- err
 				}()
 				time.Sleep(1500 * time.Millisecond) // it is sent, and waited for
+				synctest.Wait()
 				r.lose(tc.lost)
 				cancel()
 				if err := <-ended; !errors.Is(err, llmq.CodeTimeout) {
 					t.Errorf("do: %v, want a call that goes on", err)
 				}
 				time.Sleep(tc.lost + 2*time.Second)
+				synctest.Wait()
 				r.trips.Before = nil
 				if got := r.valkey.HGet(t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "cancelled").Val(); got != tc.marked {
 					t.Errorf("the claim is marked %q, want %q", got, tc.marked)
