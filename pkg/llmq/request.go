@@ -44,6 +44,9 @@ type Request struct {
 	Generation int // how often it was sent again from a dead-letter queue; 0 is the caller's own
 }
 
+// BodyKey is where llmq puts r's body aside when it is too large for a message.
+func (r Request) BodyKey() string { return "off/" + TenantHash(r.Tenant) + "/" + string(r.RID()) }
+
 // RID is the request's id inside llmq.
 func (r Request) RID() RID { return NewRID(r.Tenant, r.ID) }
 

@@ -45,7 +45,8 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 		"sqs:ChangeMessageVisibility",
 	}, queues.sourceARNs()...)
 	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
-	m.allow("TakeRequests", []string{"s3:GetObject", "s3:DeleteObject"}, append(store.incoming(env.Config.Producers), store.requests())...)
+	m.allow("TakeRequests", []string{"s3:GetObject", "s3:DeleteObject"}, store.requests())
+	m.allow("ReadProducersRequests", []string{"s3:GetObject"}, store.incoming(env.Config.Producers)...)
 	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
 	grantSpills(m, store)
 	grantProviders(m, env, l)

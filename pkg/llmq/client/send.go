@@ -81,7 +81,7 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Params: r.Body,
 	}
 	if len(r.Body) > c.cfg.InlineMaxBytes {
-		ref, err := c.Bodies.Put(ctx, "off/"+llmq.TenantHash(r.Tenant)+"/"+string(r.RID()), r.Body)
+		ref, err := c.Bodies.Put(ctx, r.BodyKey(), r.Body)
 		if err != nil {
 			return unsent{err}
 		}

@@ -13,7 +13,7 @@ import (
 type delivery struct {
 	queue.Message
 	receipts []string // of all copies
-	body     string   // key of its offloaded body, once the request's end is stored; "" is none
+	body     string   // key of the request's own body, once the request's end is stored; "" is none
 }
 
 // leases are those that hide every copy for a while.

@@ -17,8 +17,8 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
-// key is where the offloaded body of a request of tenant t lies.
-func key(id string) string { return "off/" + llmq.TenantHash("t") + "/" + id }
+// key is where the body of a request of tenant t is put aside.
+func key(id string) string { return llmq.Request{ID: id, Tenant: "t"}.BodyKey() }
 
 // pointing is a message whose body of so many bytes lies in the store.
 func pointing(id string, bytes int) queue.Message {
@@ -98,6 +98,21 @@ func TestHandle_OffloadedBodyStaysWithAMessageThatStays(t *testing.T) {
 			})
 		})
 	}
+}
+
+// B9: what was not put aside for this request alone is not removed with it: a producer may name one object in two
+// messages.
+func TestHandle_AnothersBodyIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.get = stored
+		m := pointing("a", 9)
+		m.Body = []byte(strings.Replace(string(m.Body), key("a"), "off/"+llmq.TenantHash("t")+"/shared", 1))
+		out := w.Handle(t.Context(), []queue.Message{m})
+		if did := w.done(); out[0].Action != worker.Ack || len(did) != 1 {
+			t.Errorf("outcome %+v, did %q", out[0], did)
+		}
+	})
 }
 
 // What can't be removed is told, and changes nothing: the bucket forgets it.

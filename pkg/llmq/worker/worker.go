@@ -227,7 +227,7 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 	switch v.Action {
 	case engine.Stored:
 		out.Action = Ack
-		if ref != nil && !v.KeepBody {
+		if ref != nil && ref.Key == req.BodyKey() && !v.KeepBody { // what a producer has put aside is its own: other messages may name it
 			m.body = ref.Key
 		}
 	case engine.Release:
