@@ -75,7 +75,7 @@ func inRig(t *testing.T, test func(t *testing.T, r *rig)) {
 		r := &rig{t: t, server: local.New(local.Options{}), run: func(string) engine.Verdict { return ok(0) }}
 		defer r.server.Close()
 		r.api = awssqs.New(awssqs.Options{
-			Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"), Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
+			Region: "us-east-1", BaseEndpoint: aws.String("http://sqs.test"), Credentials: credentials.NewStaticCredentialsProvider("door", "s", ""),
 			HTTPClient: &http.Client{Transport: r.server.Transport()}, RetryMaxAttempts: 1,
 		})
 		for _, q := range []queue.Name{name.DLQ(), name} {
@@ -91,7 +91,7 @@ func inRig(t *testing.T, test func(t *testing.T, r *rig)) {
 			timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
 		}
 		w, err := worker.New(worker.Config{
-			Names: queue.Names{Prefix: "llm"}, Timeouts: timeouts,
+			Names: queue.Names{Prefix: "llm"}, Senders: queue.Senders{Own: []string{"door"}}, Timeouts: timeouts,
 			Catalogue: llmq.NewCatalogue([]llmq.Model{{Alias: "chat-a", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{
 				Model: "chat-a", Name: "main", Provider: "p", ModelID: "m", Wires: []llmq.Wire{llmq.WireOpenAI},
 			}}}}),
@@ -119,6 +119,11 @@ func (r *rig) invoke(ev events.SQSEvent) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 330*time.Second)
 	defer cancel()
+	for i, rec := range ev.Records {
+		if rec.Attributes["SenderId"] == "" {
+			ev.Records[i].Attributes = map[string]string{"SenderId": "door"}
+		}
+	}
 	resp, err := r.handle(ctx, ev)
 	if err != nil {
 		r.t.Fatal(err)
