@@ -68,6 +68,11 @@ func (t *trial) Account(ctx context.Context, w *world, ids []string, wipes ...ti
 		return a, err
 	}
 	a.Dead = dead
+	results, err := w.Results(ctx, ids)
+	if err != nil {
+		return a, err
+	}
+	t.Hold(len(wipes) > 0 || len(results) == len(ids), "%d results of %d are stored", len(results), len(ids))
 	t.Note("requests", len(ids))
 	t.Note("lost", a.Lost)
 	t.Note("dead_letters", a.Dead)

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/llm-queue/llmq/local/cloud"
+	"github.com/llm-queue/llmq/local/cloud/lambda"
+	"github.com/llm-queue/llmq/local/cloud/sqs"
+	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+// Single faults, and how soon all is well again.
+func recoveries() []scenario {
+	return []scenario{
+		{"S20", "SQS down, five rt calls one after the other: the first is served in under 6 s, the later ones at direct speed", s20},
+		{"S37", "a worker killed by -9 in mid-call, one slot only: its message is back and its caller answered in 75 s, and the slot serves the next; one stored outcome", s37},
+		{"S50", "40 calls with Valkey refused for 10 s among them: 40 ok; then 40 with Valkey emptied among them: 40 ok, those that run twice are counted", s50},
+	}
+}
+
+func s20(ctx context.Context, t *trial) error {
+	w, err := t.Start(ctx, 200*time.Millisecond, nil)
+	if err != nil {
+		return err
+	}
+	if err := w.warm(ctx); err != nil {
+		return err
+	}
+	repair := w.SQS.Inject(sqs.Fault{Kind: sqs.Refuse})
+	var first, slowest time.Duration
+	served := 0
+	for i, id := range rig.Numbered("down", 5) {
+		a := w.Ask(ctx, call{ID: id, Lane: llmq.LaneRT})
+		if a.ok(id) {
+			served++
+		} else {
+			t.Hold(false, "%s got %d %s after %.1f s", id, a.Status, a.Code, a.Took.Seconds())
+		}
+		if i == 0 {
+			first = a.Took
+		} else {
+			slowest = max(slowest, a.Took)
+		}
+	}
+	repair()
+	t.Note("served", served)
+	t.Note("first_s", round(first.Seconds()))
+	t.Note("slowest_of_the_later_ms", ms(slowest))
+	t.Hold(first < 6*time.Second, "the first call took %.1f s, want under 6", first.Seconds())
+	t.Hold(slowest < time.Second, "a later call took %s, want direct speed", slowest)
+	if served < 5 {
+		return nil
+	}
+	a, err := t.Account(ctx, w, rig.Numbered("down", 5))
+	t.onceEach(a, rig.Numbered("down", 5))
+	return err
+}
+
+func s37(ctx context.Context, t *trial) error {
+	w, err := t.Start(ctx, 0, func(c *config.Config) {
+		capped(1)(c)
+		wholeShare(c)
+		c.Timing.RTCapacityWait = 90 * time.Second
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.Fake.Program(server.Match{}, server.Reply{Hang: true}); err != nil {
+		return err
+	}
+	ended := make(chan answer, 1)
+	go func() { ended <- w.Ask(ctx, call{ID: "survive", Lane: llmq.LaneRT, Within: 3 * time.Minute}) }()
+	if err := w.Fake.AwaitInFlight(ctx, "", 1); err != nil {
+		return err
+	}
+	killed := time.Now()
+	if err := w.Lambda.Kill(cloud.FunctionWorker(llmq.LaneRT), string(lambda.StateBusy)); err != nil {
+		return fmt.Errorf("kill: %w", err)
+	}
+	a := <-ended
+	took := time.Since(killed)
+	t.Hold(a.ok("survive"), "the caller got %d %.200s %v", a.Status, a.Body, a.Err)
+	t.Note("answered_after_the_kill_s", round(took.Seconds()))
+	t.Hold(took < 75*time.Second, "answered %.1f s after the kill; the message's lease is 55 s, the slot's 60 s", took.Seconds())
+	next := w.Ask(ctx, call{ID: "next", Lane: llmq.LaneRT})
+	t.Hold(next.ok("next"), "the next call got %d %.200s %v", next.Status, next.Body, next.Err)
+	_, err = t.Account(ctx, w, []string{"survive", "next"})
+	return err
+}
+
+func s50(ctx context.Context, t *trial) error {
+	w, err := t.Start(ctx, 300*time.Millisecond, nil)
+	if err != nil {
+		return err
+	}
+	if err := w.warm(ctx); err != nil {
+		return err
+	}
+	blip, wipe := rig.Numbered("blip", 40), rig.Numbered("wipe", 40)
+	ok, err := w.spread(ctx, blip, func() error {
+		return valkeyBlipped().run(ctx, t, w, 10*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	t.Note("blip_ok", ok)
+	t.Hold(ok == len(blip), "%d of %d calls were answered over a blip of 10 s", ok, len(blip))
+	var wiped time.Time
+	ok, err = w.spread(ctx, wipe, func() error {
+		wiped = time.Now()
+		return w.Store.FlushAll(ctx).Err()
+	})
+	if err != nil {
+		return err
+	}
+	t.Note("wipe_ok", ok)
+	t.Hold(ok == len(wipe), "%d of %d calls were answered over a wipe", ok, len(wipe))
+	_, err = t.Account(ctx, w, append(blip, wipe...), wiped)
+	return err
+}
+
+// spread sends calls over all lanes, twenty a second, does something once half of them are sent, and counts those that are answered.
+func (w *world) spread(ctx context.Context, ids []string, midway func() error) (ok int, err error) {
+	answers := make([]answer, len(ids))
+	done := make(chan error, 1)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var callers sync.WaitGroup
+	for i, id := range ids {
+		if i == len(ids)/2 {
+			go func() { done <- midway() }()
+		}
+		callers.Go(func() { answers[i] = w.Ask(ctx, call{ID: id, Lane: llmq.Lanes()[i%3], Within: 2 * time.Minute}) })
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	callers.Wait()
+	err = <-done
+	for i, id := range ids {
+		if answers[i].ok(id) {
+			ok++
+		}
+	}
+	return ok, err
+}
