@@ -185,9 +185,9 @@ func perCall(after, before map[string]int64, n int) requests {
 
 // noteRequests notes requests per call, in all and by operation.
 func (t *trial) noteRequests(who string, r requests) {
-	t.Note("sqs_requests_per_call_"+who, round(r.total))
+	t.Note("sqs_requests_per_call_"+who+"_total", round(r.total))
 	for _, f := range r.each {
-		t.Note("  "+who+"_"+f.Name, f.Value)
+		t.Note("sqs_requests_per_call_"+who+"_"+f.Name, f.Value)
 	}
 }
 

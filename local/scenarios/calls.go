@@ -93,6 +93,9 @@ func s03(ctx context.Context, t *trial) error {
 	if err := w.warmDoors(ctx, n/4); err != nil {
 		return err
 	}
+	if _, err := program.Do(ctx, request("warm-program", llmq.LaneRT, time.Minute)); err != nil {
+		return err
+	}
 	ids := rig.Numbered("mixed", n)
 	wrong := make([]string, n)
 	chance := t.Chance()

@@ -50,8 +50,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	// What runs here asks only the local cloud; the keys of whoever starts it stay out of it.
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "scenarios", "AWS_SECRET_ACCESS_KEY": "local", "AWS_SESSION_TOKEN": ""} {
+	// Programs that run here ask only the local cloud, as its one known producer; the keys of whoever starts it stay out of it.
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": cloud.Producer, "AWS_SECRET_ACCESS_KEY": "local", "AWS_SESSION_TOKEN": ""} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
 		}
@@ -73,14 +73,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		}
 		v := (&trial{Full: *scale == "full", Seed: *seed, functions: functions, progress: progress}).judge(ctx, sc)
 		verdicts = append(verdicts, v)
-	}
-	table(out, verdicts)
-	if *report != "" {
+		if *report == "" {
+			continue
+		}
+		// After each, so that a run which is cut short has its page.
 		command := fmt.Sprintf("make scenarios S=%q SCALE=%s SEED=%d OUT=%s", strings.Join(flags.Args(), " "), *scale, *seed, *report)
 		if err := writeReport(*report, command, time.Now(), verdicts); err != nil {
 			return err
 		}
 	}
+	table(out, verdicts)
 	if err := lines(out, verdicts); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // A steady load of callers while something is away: nothing is lost, nothing stored is paid for again, and every caller gets
 // one answer or one honest error.
 func outages() []scenario {
-	const load = "callers at the door, in three lanes, ten new ones a second; "
+	const load = "callers at the door, in three lanes, five new ones a second; "
 	const holds = ": 0 lost, 0 paid for after a stored outcome, every caller gets one answer or one honest error"
 	one := func(f fault) func(context.Context, *trial) error {
 		return func(ctx context.Context, t *trial) error { return underLoad(ctx, t, []fault{f}) }
@@ -123,7 +123,8 @@ func sqsRefused() fault {
 }
 
 const (
-	loadEvery  = 100 * time.Millisecond // a caller comes
+	// A caller comes: as many as the door's 100 invocations can hold while nothing is admitted after a wipe, 15 s.
+	loadEvery  = 200 * time.Millisecond
 	loadCall   = 300 * time.Millisecond // at the provider
 	loadWithin = 150 * time.Second      // a call's deadline: longer than a dead worker's message takes to come back
 	calm       = 3 * time.Second        // before, between and after the faults

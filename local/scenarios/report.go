@@ -72,7 +72,7 @@ func table(out io.Writer, verdicts []verdict) {
 	for _, v := range verdicts {
 		fmt.Fprintf(out, "%-14s %s  %.0f s\n", v.Scenario.ID, v.word(), v.Took.Seconds())
 		for _, f := range v.Figures {
-			fmt.Fprintf(out, "    %-36s %v\n", f.Name, f.Value)
+			fmt.Fprintf(out, "    %-48s %v\n", f.Name, f.Value)
 		}
 		for _, b := range v.Broken {
 			fmt.Fprintf(out, "    does not hold: %s\n", b)
