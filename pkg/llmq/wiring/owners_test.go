@@ -94,11 +94,12 @@ func TestWorkers_AnOwnerThatWakesDisturbsNobody(t *testing.T) {
 		stopped := p.take("r-2", "stopped")
 		time.Sleep(claims.Lease + 2*time.Second)
 		var calls atomic.Int32
-		w := p.worker("b", callFunc(func(context.Context, provider.Request) (*provider.Response, error) {
+		upstream := callFunc(func(context.Context, provider.Request) (*provider.Response, error) {
 			calls.Add(1)
 			time.Sleep(2 * time.Second)
 			return ok(`{"from":"b"}`), nil
-		}))
+		})
+		w, another := p.worker("b", upstream), p.worker("c", upstream)
 		ended := make(chan string, 1)
 		go func() { ended <- handle(t.Context(), w, message("r-2")) }()
 		time.Sleep(time.Second)
@@ -106,14 +107,14 @@ func TestWorkers_AnOwnerThatWakesDisturbsNobody(t *testing.T) {
 		if !slices.Equal(holds, []claims.Hold{claims.Lost, claims.Lost, claims.Lost}) {
 			t.Errorf("renew, finish and defer of the first owner: %v, want all lost", holds)
 		}
-		if third := handle(t.Context(), w, message("r-2")); third != "keep running_elsewhere" {
+		if third := handle(t.Context(), another, message("r-2")); third != "keep running_elsewhere" {
 			t.Errorf("third delivery: %s", third)
 		}
 		if end := <-ended; end != "ack ok" {
 			t.Errorf("second owner: %s", end)
 		}
 		if n := calls.Load(); n != 1 {
-			t.Errorf("%d provider calls of the second owner's worker, want 1", n)
+			t.Errorf("%d provider calls of the other workers, want 1", n)
 		}
 		if res := p.stored("r-2"); res == nil || res.Reply == nil || string(res.Reply.Body) != `{"from":"b"}` {
 			t.Errorf("stored %+v, want the second's", res)
