@@ -30,6 +30,15 @@ type verbs interface {
 	Govern(ctx context.Context) admin.Governed
 }
 
+// keyVerbs are those of callers' keys.
+type keyVerbs interface {
+	CreateKey(ctx context.Context, by string, r admin.CreateKeyRequest) (admin.NewKey, error)
+	RotateKey(ctx context.Context, by string, r admin.RotateKeyRequest) (admin.NewKey, error)
+	RevokeKey(ctx context.Context, by string, r admin.KeyRequest) (admin.KeyView, error)
+	ShowKey(ctx context.Context, kid string) (admin.KeyView, error)
+	ListKeys(ctx context.Context, after string) (admin.KeyList, error)
+}
+
 // gate lets operators in. On AWS the API has checked IAM before and names the caller;
 // locally there is a key.
 type gate struct {
@@ -59,8 +68,15 @@ func (g gate) opens(ev events.APIGatewayProxyRequest) string {
 
 type handler func(context.Context, events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error)
 
+// asked is what a request says besides its path.
+type asked struct {
+	name  string // the path's last part, where the route ends in {kid}
+	after string // of the query: where a list goes on
+	body  []byte
+}
+
 // serving answers a request whose sender is known to be by.
-type serving func(ctx context.Context, by string, body []byte) (any, error)
+type serving func(ctx context.Context, by string, a asked) (any, error)
 
 // route is a path with its method.
 type route struct {
@@ -75,10 +91,13 @@ type statusView struct {
 	Sources []admin.SourceStatus `json:"sources"`
 }
 
-// routes is the one table of the admin API.
-func routes(v verbs) map[string]route {
+// ofKey stands for a key's id at the end of a path.
+const ofKey = "{kid}"
+
+// routes is the one table of the admin API. Keys have paths of their own, so that a policy can name them.
+func routes(v verbs, k keyVerbs) map[string]route {
 	get := func(f func(context.Context) any) route {
-		return route{method: http.MethodGet, serve: func(ctx context.Context, _ string, _ []byte) (any, error) { return f(ctx), nil }}
+		return route{method: http.MethodGet, serve: func(ctx context.Context, _ string, _ asked) (any, error) { return f(ctx), nil }}
 	}
 	health := get(func(context.Context) any { return map[string]string{"status": "ok"} })
 	health.open = true
@@ -92,14 +111,23 @@ func routes(v verbs) map[string]route {
 		"/queues/purge":   post(v.Purge),
 		"/queues/pause":   post(v.Pause),
 		"/queues/resume":  post(v.Resume),
+		"/keys": {method: http.MethodGet, serve: func(ctx context.Context, _ string, a asked) (any, error) {
+			return k.ListKeys(ctx, a.after)
+		}},
+		"/keys/" + ofKey: {method: http.MethodGet, serve: func(ctx context.Context, _ string, a asked) (any, error) {
+			return k.ShowKey(ctx, a.name)
+		}},
+		"/keys/create": post(k.CreateKey),
+		"/keys/rotate": post(k.RotateKey),
+		"/keys/revoke": post(k.RevokeKey),
 	}
 }
 
 // post is a verb that takes an object.
 func post[In, Out any](verb func(context.Context, string, In) (Out, error)) route {
-	return route{method: http.MethodPost, serve: func(ctx context.Context, by string, body []byte) (any, error) {
+	return route{method: http.MethodPost, serve: func(ctx context.Context, by string, a asked) (any, error) {
 		var in In
-		if err := decode(body, &in); err != nil {
+		if err := decode(a.body, &in); err != nil {
 			return nil, err
 		}
 		return verb(ctx, by, in)
@@ -107,11 +135,11 @@ func post[In, Out any](verb func(context.Context, string, In) (Out, error)) rout
 }
 
 // newHandler serves the admin API. GET /health is open to anybody who reaches it.
-func newHandler(v verbs, g gate) handler {
-	table := routes(v)
+func newHandler(v verbs, k keyVerbs, g gate) handler {
+	table := routes(v, k)
 	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
 		by := g.opens(ev)
-		r, known := table[ev.Path]
+		r, name, known := find(table, ev.Path)
 		switch {
 		case !r.open && by == "":
 			return fail(llmq.Errorf(llmq.CodeInvalidKey, "the admin API takes operators only: sign with IAM on AWS, send the admin key locally"))
@@ -124,12 +152,22 @@ func newHandler(v verbs, g gate) handler {
 		if err != nil {
 			return fail(llmq.AsError(err))
 		}
-		out, err := r.serve(ctx, by, body)
+		out, err := r.serve(ctx, by, asked{name: name, after: ev.QueryStringParameters["after"], body: body})
 		if err != nil {
 			return fail(llmq.AsError(err))
 		}
 		return answer(http.StatusOK, nil, out)
 	}
+}
+
+// find looks a path up: as it is, or by its last part's place.
+func find(table map[string]route, path string) (r route, name string, known bool) {
+	if r, known = table[path]; known {
+		return r, "", true
+	}
+	i := strings.LastIndexByte(path, '/') + 1
+	r, known = table[path[:i]+ofKey]
+	return r, path[i:], known
 }
 
 func bodyOf(ev events.APIGatewayProxyRequest) ([]byte, error) {

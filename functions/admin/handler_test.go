@@ -38,6 +38,33 @@ func (fakeVerbs) Resume(_ context.Context, _ string, r admin.SwitchRequest) (adm
 	return admin.Switched{Queue: queue.Name(r.Model), State: queue.SourceEnabling}, nil
 }
 
+// fakeKeys answer with what they were asked.
+type fakeKeys struct{}
+
+func (fakeKeys) CreateKey(_ context.Context, by string, r admin.CreateKeyRequest) (admin.NewKey, error) {
+	return admin.NewKey{Key: "llmq_once", View: admin.KeyView{KID: "k", Tenant: r.Tenant, CreatedBy: by}}, nil
+}
+
+func (fakeKeys) RotateKey(_ context.Context, _ string, r admin.RotateKeyRequest) (admin.NewKey, error) {
+	n := -1
+	if r.OverlapHours != nil {
+		n = *r.OverlapHours
+	}
+	return admin.NewKey{Key: "llmq_twice", View: admin.KeyView{KID: r.KID, CallsPerMinute: n}}, nil
+}
+
+func (fakeKeys) RevokeKey(_ context.Context, by string, r admin.KeyRequest) (admin.KeyView, error) {
+	return admin.KeyView{KID: r.KID, RevokedBy: by}, nil
+}
+
+func (fakeKeys) ShowKey(_ context.Context, kid string) (admin.KeyView, error) {
+	return admin.KeyView{KID: kid}, nil
+}
+
+func (fakeKeys) ListKeys(_ context.Context, after string) (admin.KeyList, error) {
+	return admin.KeyList{Next: after}, nil
+}
+
 func (fakeVerbs) Govern(context.Context) admin.Governed { return admin.Governed{Sources: 2, Moved: 1} }
 
 func (fakeVerbs) Status(context.Context) admin.Status {
@@ -69,13 +96,13 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 		{"aws, signed", aws, event("GET", "/status", nil, "arn:aws:sts::111122223333:assumed-role/ops/s"), 200, ""},
 		{"aws, bearer key", aws, event("GET", "/status", bearer("k-local"), ""), 401, "invalid_api_key"},
 		{"health is open", aws, event("GET", "/health", nil, ""), 200, ""},
-		{"unknown path", local, event("GET", "/keys", bearer("k-local"), ""), 404, "unknown_route"},
+		{"unknown path", local, event("GET", "/key", bearer("k-local"), ""), 404, "unknown_route"},
 		{"wrong method", local, event("POST", "/status", bearer("k-local"), ""), 405, "method_not_allowed"},
 		{"zero event", local, events.APIGatewayProxyRequest{}, 401, "invalid_api_key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			resp, err := newHandler(fakeVerbs{}, tt.g)(t.Context(), tt.ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, tt.g)(t.Context(), tt.ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +124,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 
 func TestAdmin_StatusIsJSON(t *testing.T) {
 	t.Parallel()
-	resp, err := newHandler(fakeVerbs{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
+	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +148,16 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 		{"resume", "POST", "/queues/resume", ` {"model":"m","lane":"bg"} `, 200, `"state":"Enabling"`},
 		{"purge again", "POST", "/queues/purge", `{"queue":"q","confirm":"q"}`, 429, `"field":"queue"`},
 		{"queues", "GET", "/queues", "", 200, `{"queues":[]}`},
+		{"create a key", "POST", "/keys/create", `{"tenant":"t","models":["m"],"scopes":["call"],"lanes":["rt"]}`, 200, `"created_by":"arn:ops"`},
+		{"rotate a key", "POST", "/keys/rotate", `{"kid":"k"}`, 200, `"calls_per_minute":-1`},
+		{"rotate a key at once", "POST", "/keys/rotate", `{"kid":"k","overlap_hours":0}`, 200, `"calls_per_minute":0`},
+		{"revoke a key", "POST", "/keys/revoke", `{"kid":"k"}`, 200, `"revoked_by":"arn:ops"`},
+		{"show a key", "GET", "/keys/0123456789", "", 200, `"kid":"0123456789"`},
+		{"list keys", "GET", "/keys", "", 200, `{"keys":null}`},
+		{"create by GET", "GET", "/keys/create", "", 405, `use POST`},
+		{"revoke by a path", "POST", "/keys/0123456789", `{}`, 405, `use GET`},
+		{"deeper", "GET", "/keys/a/b", "", 404, `/keys/{kid}`},
+		{"a misspelt right", "POST", "/keys/create", `{"tenant":"t","model":["m"]}`, 400, `no field \"model\"`},
 		{"a misspelt field", "POST", "/queues/redrive", `{"model":"m","lane":"bg","dryrun":true}`, 400, `no field \"dryrun\"; it takes model, lane, queue, reason, max_rate, dry_run, cursor`},
 		{"a wrong type", "POST", "/queues/redrive", `{"max_rate":"7"}`, 400, `"field":"max_rate"`},
 		{"no object", "POST", "/queues/pause", `[1]`, 400, `must be a JSON object`},
@@ -134,7 +171,7 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 			t.Parallel()
 			ev := event(tt.method, tt.path, nil, "arn:ops")
 			ev.Body = tt.body
-			resp, err := newHandler(fakeVerbs{}, gate{iam: true})(t.Context(), ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, gate{iam: true})(t.Context(), ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,7 +189,7 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 func TestFunction_TellsEventsApart(t *testing.T) {
 	t.Parallel()
 	told := 0
-	f := newFunction(newHandler(fakeVerbs{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
+	f := newFunction(newHandler(fakeVerbs{}, fakeKeys{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
 	for event, want := range map[string]string{
 		`{"version":"0","id":"1","detail-type":"Scheduled Event","source":"aws.scheduler","detail":"{}"}`:                   `"moved":1`,
 		`{"httpMethod":"GET","path":"/health"}`:                                                                             `"statusCode":200`,

@@ -38,5 +38,9 @@ func wire(env []string, log *slog.Logger) (func(context.Context, json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	return newFunction(newHandler(v, g), v, func() { p.FlushMetrics(os.Stdout) }), nil
+	k, err := keys(p)
+	if err != nil {
+		return nil, err
+	}
+	return newFunction(newHandler(v, k, g), v, func() { p.FlushMetrics(os.Stdout) }), nil
 }

@@ -49,6 +49,15 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 	}), nil
 }
 
+// keys wires the verbs of callers' keys.
+func keys(p *wiring.Process) (*admin.Keys, error) {
+	registry, err := p.Keys()
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewKeys(registry, p.Catalogue, p.Log), nil
+}
+
 // chains lists, by model, the targets that its calls are tried at in turn: its own and those of the models that stand
 // in for it.
 func chains(cfg *config.Config, c llmq.Catalogue) map[string][]llmq.Target {

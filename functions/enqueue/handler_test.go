@@ -21,12 +21,19 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder is a call behind the door: it keeps what it is given.
+// The key that stands in events as k-test.
+var (
+	testKeys = authtest.New()
+	testKey  = testKeys.Issue(authtest.All("team-a", "chat-a", "emb-a", "conv-a"))
+)
+
 type recorder struct {
 	mu   sync.Mutex
 	seen []llmq.Request // guarded by mu
@@ -47,16 +54,12 @@ func (c *recorder) requests() []llmq.Request {
 
 func newDoor(t *testing.T) (handler, *recorder) {
 	t.Helper()
-	keys, err := httpapi.NewStaticKeys([]httpapi.StaticKey{{ID: "k1", Tenant: "team-a", Secret: "k-test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	target := func(alias, id string, w llmq.Wire) llmq.Model {
 		return llmq.Model{Alias: alias, Lanes: llmq.Lanes(), Targets: []llmq.Target{{Model: alias, Name: "eu", Provider: "p", ModelID: id, Wires: []llmq.Wire{w}, MaxConcurrency: 1}}}
 	}
 	calls := &recorder{}
 	door, err := httpapi.New(httpapi.DefaultConfig(), httpapi.Deps{
-		Calls: calls, Authenticator: keys, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
+		Calls: calls, Keys: testKeys.Checker, Rates: authtest.NoRates{}, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
 		Catalogue: llmq.NewCatalogue([]llmq.Model{
 			target("chat-a", "c", llmq.WireOpenAI), target("emb-a", "e", llmq.WireOpenAI),
 			target("conv-a", "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0", llmq.WireConverse),
@@ -78,7 +81,7 @@ type answer struct {
 
 func invoke(t *testing.T, h handler, event string) answer {
 	t.Helper()
-	res, err := h(t.Context(), json.RawMessage(event))
+	res, err := h(t.Context(), json.RawMessage(strings.ReplaceAll(event, "k-test", testKey.Key)))
 	if err != nil {
 		t.Fatalf("the handler returned an error: %v", err)
 	}

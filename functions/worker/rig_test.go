@@ -95,7 +95,7 @@ func inRig(t *testing.T, test func(t *testing.T, r *rig)) {
 			Catalogue: llmq.NewCatalogue([]llmq.Model{{Alias: "chat-a", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{
 				Model: "chat-a", Name: "main", Provider: "p", ModelID: "m", Wires: []llmq.Wire{llmq.WireOpenAI},
 			}}}}),
-		}, worker.Deps{Queue: r.client, Engine: r, Bodies: store{r}, Log: slog.New(slog.DiscardHandler)})
+		}, worker.Deps{Queue: r.client, Engine: r, Bodies: store{r}, Keys: anyKey{}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,4 +185,11 @@ func (r *rig) dead() map[string]string {
 		reasons[string(m.Body)] = m.Attributes[queue.AttrReason]
 	}
 	return reasons
+}
+
+// anyKey lets every key use the model.
+type anyKey struct{}
+
+func (anyKey) Allowed(context.Context, string, string) (llmq.ModelSet, error) {
+	return llmq.ModelSet{"chat-a"}, nil
 }

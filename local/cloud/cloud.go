@@ -68,7 +68,7 @@ type Cloud struct {
 	TLSURL   string // https://127.0.0.1:port of the same
 	AdminURL string // http://127.0.0.1:port of the admin API
 	CAFile   string // PEM of the authority that signed TLSURL's certificate
-	Key      string // bearer key of the door
+	Key      string // bearer key of the door, which may do everything; of tenant "default"
 	AdminKey string // bearer key of the admin API
 	Config   *config.Config
 
@@ -99,8 +99,9 @@ const (
 	account   = "000000000000"
 	region    = "us-east-1"
 	bucket    = "llmq-local-data"
+	state     = "llmq-local-state"
 	tenant    = "default" // of the key and of the producer
-	keyEnv    = "LLMQ_LOCAL_KEY"
+	pepperEnv = "LLMQ_LOCAL_KEY_PEPPER"
 	adminEnv  = "LLMQ_LOCAL_ADMIN_KEY"
 	valkeyEnv = "LLMQ_LOCAL_VALKEY_PASSWORD"
 )
@@ -114,7 +115,7 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Cloud{log: o.Logger, Key: newKey(), AdminKey: newKey()}
+	c := &Cloud{log: o.Logger, AdminKey: randomText()}
 	if err := c.start(ctx, o); err != nil {
 		stop, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer done()
@@ -145,8 +146,8 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	cfg.Queues.Endpoint, cfg.Queues.URLBase = sqsURL, sqsURL+"/"+account
 	cfg.Valkey.Address, cfg.Valkey.Cluster, cfg.Valkey.TLS = c.Valkey.Addr(), c.Valkey.Cluster(), false
 	cfg.Valkey.Password = config.Secret{Env: valkeyEnv}
-	cfg.Storage.Bucket, cfg.Storage.Endpoint = bucket, s3URL
-	cfg.Keys = []config.Key{{ID: "local", Tenant: tenant, Secret: config.Secret{Env: keyEnv}}}
+	cfg.Storage.Bucket, cfg.Storage.StateBucket, cfg.Storage.Endpoint = bucket, state, s3URL
+	cfg.KeyPepper = config.Secret{Env: pepperEnv}
 	cfg.Queues.SenderIDs, cfg.Queues.WorkerIDs = []string{FunctionEnqueue, FunctionAdmin}, workers()
 	cfg.Producers = append(slices.Clone(cfg.Producers), config.Producer{Name: "local", SenderID: Producer, Tenant: tenant})
 	cfg.Admin.Key = config.Secret{Env: adminEnv}
@@ -157,7 +158,7 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 		return err
 	}
 	env := append([]string{
-		"LLMQ_CONFIG=" + path, valkeyEnv + "=" + c.Valkey.Password(), keyEnv + "=" + c.Key, adminEnv + "=" + c.AdminKey,
+		"LLMQ_CONFIG=" + path, valkeyEnv + "=" + c.Valkey.Password(), pepperEnv + "=" + randomText(), adminEnv + "=" + c.AdminKey,
 	}, o.Env...)
 	c.path, c.env = path, env
 	// What the functions will read, variables and all: a fault shows here, and not in the
@@ -180,7 +181,10 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	if err := c.startSources(ctx); err != nil {
 		return err
 	}
-	return c.openDoors(o)
+	if err := c.openDoors(o); err != nil {
+		return err
+	}
+	return c.createKey(ctx)
 }
 
 // Environ is how a program of this machine is configured to be part of this cloud, as its functions are, links included. It
@@ -233,8 +237,13 @@ func (c *Cloud) announce(ctx context.Context, address string) error {
 
 func (c *Cloud) startS3() (string, error) {
 	backend := s3mem.New()
-	if err := backend.CreateBucket(bucket); err != nil {
-		return "", fmt.Errorf("bucket: %w", err)
+	for _, name := range []string{bucket, state} {
+		if err := backend.CreateBucket(name); err != nil {
+			return "", fmt.Errorf("bucket %s: %w", name, err)
+		}
+	}
+	if err := backend.SetVersioningConfiguration(state, gofakes3.VersioningConfiguration{Status: gofakes3.VersioningEnabled}); err != nil {
+		return "", fmt.Errorf("bucket %s: %w", state, err)
 	}
 	return c.serve("127.0.0.1:0", localonly.Handler(gofakes3.New(backend).Server()), nil)
 }
@@ -287,8 +296,8 @@ func (c *Cloud) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// newKey is a random bearer key of characters that every SDK takes.
-func newKey() string {
+// randomText is a secret of characters that every header and every variable takes.
+func randomText() string {
 	var b [24]byte
 	rand.Read(b[:]) // crypto/rand.Read never fails
 	return "llmq_local_" + hex.EncodeToString(b[:])

@@ -63,7 +63,9 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/telemetry":         {},
 		"pkg/llmq/governor":          {self + "$"},
 		"pkg/llmq/provider/cassette": {self + "$", self + "/provider$", jsontext},
-		"pkg/llmq/httpapi":           {self + "$", self + "/internal/strictjson", jsontext, gjson},
+		"pkg/llmq/auth":              {self + "$"},
+		"pkg/llmq/keyrate":           append(slices.Clone(state), self+"/auth$"),
+		"pkg/llmq/httpapi":           {self + "$", self + "/auth$", self + "/internal/strictjson", jsontext, gjson},
 	} {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +89,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 func TestArrows_FunctionsLinkNoTestCode(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{
-		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/provider/providertest",
+		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/auth/authtest", module + "pkg/llmq/provider/providertest",
 		module + "pkg/llmq/provider/cassette", module + "infra/",
 		"github.com/alicebob/miniredis", "github.com/johannesboyne/gofakes3", "github.com/google/go-cmp", "pgregory.net/rapid",
 		"go.uber.org/goleak", "github.com/aws/aws-cdk-go", "github.com/openai/openai-go", "github.com/santhosh-tekuri/jsonschema",

@@ -19,6 +19,7 @@ const (
 	CodeInvalidJSON         Code = "invalid_json"
 	CodeUnsupported         Code = "unsupported_feature"
 	CodeInvalidKey          Code = "invalid_api_key"
+	CodeKeyRevoked          Code = "key_revoked"
 	CodeForbidden           Code = "forbidden"
 	CodeUnknownRoute        Code = "unknown_route"
 	CodeMethodNotAllowed    Code = "method_not_allowed"
@@ -67,7 +68,8 @@ var codes = []CodeInfo{
 	{CodeInvalidJSON, 400, false, "The body is not one JSON value, names a member twice, or holds text that is not UTF-8.", "Mend the body at the place that the error names."},
 	{CodeUnsupported, 400, false, "The request asks for something that this release does not serve.", "Leave the named field out; see the known gaps in the README."},
 	{CodeInvalidKey, 401, false, "The key is missing, unknown or expired.", "Send the key as Authorization: Bearer KEY."},
-	{CodeForbidden, 403, false, "The key may not do this, or the request came from where none may come from.", "Use a key with the right scope, and a host name that this door answers to."},
+	{CodeKeyRevoked, 401, false, "The key was revoked, before the call or while it was queued.", "Use another key; GET /keys of the admin API says when it was revoked and by whom."},
+	{CodeForbidden, 403, false, "The key may not do this, or the request came from where none may come from.", "Use a key with the right scope, model and lane, and a host name that this door answers to."},
 	{CodeUnknownRoute, 404, false, "No route has this path.", "Check the base URL; the error lists the paths."},
 	{CodeMethodNotAllowed, 405, false, "The path is right, the method is not.", "Use the method in the Allow header."},
 	{CodeUnsupportedMedia, 415, false, "The body is compressed or is not JSON.", "Send Content-Type: application/json and no Content-Encoding."},
@@ -80,10 +82,10 @@ var codes = []CodeInfo{
 	{CodeTimeout, 504, false, "No reply came before the deadline or the end of the door's wait.", "Where the message offers it, send the same Idempotency-Key again to take up the running call; else ask for a longer timeout under a new id."},
 	{CodeExpired, 504, false, "The deadline passed while the request was still queued; no provider was called.", "Ask for a longer timeout, or raise the model's limits."},
 	{CodeCancelled, 409, false, "The request was cancelled.", "Nothing; send it again under a new id if you still want it."},
-	{CodeRateLimited, 429, true, "The provider throttled the call, or its budget of calls or tokens is used up.", "Wait as Retry-After says."},
+	{CodeRateLimited, 429, true, "The provider throttled the call, its budget of calls or tokens is used up, or the key has made its calls of the minute.", "Wait as Retry-After says."},
 	{CodeNoCapacity, 429, true, "No slot came free in the time that a live call waits for one, or the target is left alone after repeated failures (breaker).", "Wait as Retry-After says, or use a slower lane."},
 	{CodeInsufficientQuota, 429, false, "The account behind the key, ours or the provider's, has no money or quota left.", "Raise the budget or pay the provider; repeating does not help."},
-	{CodeQueueUnavailable, 503, true, "The queue or the state store can't be reached.", "Wait as Retry-After says; look at the alarms."},
+	{CodeQueueUnavailable, 503, true, "The queue, the state store or the keys can't be reached.", "Wait as Retry-After says; look at the alarms."},
 	{CodeProviderRejected, 400, false, "The provider refused the request as wrong.", "Mend what the provider's message names."},
 	{CodeProviderError, 502, false, "The provider failed, could not be reached, or answered with something that is no reply.", "Look at the target's health; send it again under a new id."},
 	{CodeProviderAuth, 502, false, "The provider refused our credentials or our access to the model.", "Mend the provider's secret or access; the caller can do nothing."},

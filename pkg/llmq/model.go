@@ -72,6 +72,15 @@ func (t Target) Speaks(w Wire) bool { return slices.Contains(t.Wires, w) }
 // String is the target's name in logs, keys and meta: alias@target.
 func (t Target) String() string { return t.Model + "@" + t.Name }
 
+// ModelSet lists what a key may use: models by alias, with all their targets, and single
+// targets as alias@target. An empty one is nothing.
+type ModelSet []string
+
+// Has reports whether t is one of them.
+func (s ModelSet) Has(t Target) bool {
+	return slices.Contains(s, t.Model) || slices.Contains(s, t.String())
+}
+
 // Model is a configured model: its lanes and the targets that serve it, in the
 // order in which they are tried.
 type Model struct {

@@ -30,6 +30,7 @@ type Request struct {
 	ID       string         // the caller's id or [NewID]; unique within the tenant
 	Tenant   string         // whose request it is
 	KeyID    string         // public id of the key that was used; "" for producers
+	Allowed  ModelSet       // what that key may use; without a key it bounds nothing
 	Op       Op             // what is asked for; fixes the wire
 	Model    ModelRef       // as the caller wrote it
 	Lane     Lane           // never empty
@@ -46,6 +47,10 @@ type Request struct {
 
 // BodyKey is where llmq puts r's body aside when it is too large for a message.
 func (r Request) BodyKey() string { return "off/" + TenantHash(r.Tenant) + "/" + string(r.RID()) }
+
+// MayUse reports whether the request's key may use a target. A request that names a key and was given no
+// models may use none, so that a check that was forgotten refuses (SECURITY-DESIGN KT4).
+func (r Request) MayUse(t Target) bool { return r.KeyID == "" || r.Allowed.Has(t) }
 
 // RID is the request's id inside llmq.
 func (r Request) RID() RID { return NewRID(r.Tenant, r.ID) }

@@ -17,7 +17,7 @@ func grantDoor(m member, env Environment, queues pairs, store storage) {
 	m.allow("SendCalls", []string{"sqs:SendMessage"}, queues.sourceARNs()...)
 	m.allow("PutRequests", []string{"s3:PutObject"}, store.requests())
 	m.allow("GetResults", []string{"s3:GetObject"}, store.results())
-	m.allow("ReadSaltAndCallersKeys", []string{"secretsmanager:GetSecretValue"}, pointers(env.doorSecrets())...)
+	m.allow("ReadSalt", []string{"secretsmanager:GetSecretValue"}, pointers(env.doorSecrets())...)
 	if !env.direct() {
 		return
 	}

@@ -69,6 +69,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 			"elasticache:Connect cache", "elasticache:Connect user llmq-dev-worker",
 			"s3:GetObject bucket/off/*", "s3:DeleteObject bucket/off/*", "s3:PutObject bucket/res/*",
 			"s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
+			"s3:GetObject bucket/keys/*",
 			"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
 			"bedrock:InvokeModel "+profile,
 			"bedrock:InvokeModel arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is "+profile,
@@ -79,7 +80,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-door",
 		"s3:PutObject bucket/off/*", "s3:GetObject bucket/res/*",
 		"secretsmanager:GetSecretValue secret llmq/dev/id-salt-MnOpQr",
-		"secretsmanager:GetSecretValue secret llmq/dev/keys/first-AbCdEf",
+		"s3:GetObject bucket/keys/*", "secretsmanager:GetSecretValue AWS::SecretsManager::Secret",
 		// What it runs itself, of rt:
 		"s3:PutObject bucket/res/*", "s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
 		"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
@@ -89,6 +90,8 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 	operator := []string{
 		"logs:CreateLogStream log /aws/lambda/llmq-dev-admin", "logs:PutLogEvents log /aws/lambda/llmq-dev-admin",
 		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-admin",
+		"s3:GetObject bucket/keys/*", "s3:PutObject bucket/keys/*", "s3:ListBucket AWS::S3::Bucket",
+		"secretsmanager:GetSecretValue AWS::SecretsManager::Secret",
 	}
 	for _, q := range []string{"llm-nova-rt", "llm-nova", "llm-nova-bulk", "llm-mini-rt", "llm-mini", "llm-mini-bulk"} {
 		door = append(door, "sqs:SendMessage queue "+q)
@@ -145,6 +148,7 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 		"/in/nightly/*": "a producer's bodies: it names them",
 		"/res/*":        "bodies of results: likewise",
 		"/spill/*":      "replies that were not stored: likewise",
+		"/keys/*":       "records of keys: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
 		"*":                       "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
 		":event-source-mapping:*": "their ids are CloudFormation's; the workers they belong to are a condition",
@@ -199,7 +203,7 @@ func TestRoles_HaveNoManagedPoliciesAndOneService(t *testing.T) {
 func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		buckets := tpl.of("AWS::S3::Bucket")
-		if len(buckets) != 1 {
+		if len(buckets) != 2 {
 			t.Fatalf("%d buckets", len(buckets))
 		}
 		for id, b := range buckets {
@@ -209,6 +213,12 @@ func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 				"encryption": at(b.Properties, "BucketEncryption", "ServerSideEncryptionConfiguration", 0, "ServerSideEncryptionByDefault", "SSEAlgorithm"),
 				"versions":   b.Properties["VersioningConfiguration"],
 				"lifecycle":  at(b.Properties, "LifecycleConfiguration", "Rules"),
+			}
+			if strings.HasPrefix(id, "KeysState") { // the only place where keys are: every version stays, and so does the bucket
+				if diff := cmp.Diff(map[string]any{"Status": "Enabled"}, got["versions"]); diff != "" || b.DeletionPolicy != "Retain" || got["lifecycle"] != nil {
+					t.Errorf("%s is kept by %q (versions: -want +got):\n%s", id, b.DeletionPolicy, diff)
+				}
+				delete(got, "versions")
 			}
 			want := map[string]any{
 				"public":     map[string]any{"BlockPublicAcls": true, "BlockPublicPolicy": true, "IgnorePublicAcls": true, "RestrictPublicBuckets": true},
@@ -222,6 +232,10 @@ func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 					map[string]any{"Id": "spilled-replies", "Prefix": "spill/", "ExpirationInDays": 1.0, "Status": "Enabled"},
 					map[string]any{"Id": "unfinished-uploads", "AbortIncompleteMultipartUpload": map[string]any{"DaysAfterInitiation": 1.0}, "Status": "Enabled"},
 				},
+			}
+			if strings.HasPrefix(id, "KeysState") {
+				delete(want, "versions")
+				want["lifecycle"] = nil
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", id, diff)
@@ -257,23 +271,25 @@ func TestBucket_RequestsOutliveQueueAndDeadLetters(t *testing.T) {
 }
 
 func TestBucket_Denies(t *testing.T) {
-	want := []string{
+	all := []string{
 		`s3:* if {"Bool":{"aws:SecureTransport":"false"}}`,
 		`s3:* if {"NumericLessThan":{"s3:TlsVersion":1.2}}`,
 		`s3:* if {"StringNotEquals":{"aws:PrincipalAccount":{"Ref":"AWS::AccountId"}}}`,
-		`s3:GetObject if {"Bool":{"aws:ViaAWSService":"true"}}`,
 	}
+	want := map[string][]string{"KeysState": all, "StorageDa": append(slices.Clone(all),
+		`s3:GetObject if {"Bool":{"aws:ViaAWSService":"true"}}`)}
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
-		var got []string
-		for _, p := range tpl.of("AWS::S3::BucketPolicy") {
+		got := map[string][]string{}
+		for id, p := range tpl.of("AWS::S3::BucketPolicy") {
+			id = id[:len("KeysState")]
 			for _, st := range listOf(at(p.Properties, "PolicyDocument", "Statement")) {
 				if at(st, "Effect") != "Deny" || at(st, "Principal", "AWS") != "*" {
 					t.Errorf("statement %s", text(st))
 				}
-				got = append(got, at(st, "Action").(string)+" if "+text(at(st, "Condition")))
+				got[id] = append(got[id], at(st, "Action").(string)+" if "+text(at(st, "Condition")))
 			}
+			slices.Sort(got[id])
 		}
-		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("denied (-want +got):\n%s", diff)
 		}

@@ -56,6 +56,12 @@ func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.Function, logg
 	for _, verb := range []string{"redrive", "purge", "pause", "resume"} {
 		reads["queues"].AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
 	}
+	keys := api.Root().AddResource(jsii.String("keys"), nil)
+	keys.AddMethod(jsii.String("GET"), integration, signed)
+	keys.AddResource(jsii.String("{kid}"), nil).AddMethod(jsii.String("GET"), integration, signed)
+	for _, verb := range []string{"create", "rotate", "revoke"} {
+		keys.AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
+	}
 	output(scope, "AdminURL", api.UrlForPath(jsii.String("/")), "the admin API; requests are signed for execute-api")
 }
 

@@ -47,6 +47,9 @@ func (e Environment) check() error {
 		return fmt.Errorf("valkey.network is %q, which this release can't deploy: it comes with the release that hardens the deployment. Use public, an endpoint that only IAM opens", cfg.Valkey.Network)
 	}
 	secrets := e.doorSecrets()
+	if arn := e.Config.KeyPepper.ARN; arn != "" {
+		secrets = append(secrets, arn)
+	}
 	for _, l := range e.lanes() {
 		secrets = append(secrets, e.providerSecrets(l)...)
 	}
@@ -107,14 +110,8 @@ func (e Environment) models(l llmq.Lane) []config.Model {
 // direct reports whether the door may run calls itself.
 func (e Environment) direct() bool { return e.Config.Routing.Direct != config.DirectOff }
 
-// doorSecrets lists the ARNs of the salt of id hashes and of the callers' keys.
-func (e Environment) doorSecrets() []string {
-	arns := []string{e.Config.IDSalt.ARN}
-	for _, k := range e.Config.Keys {
-		arns = append(arns, k.Secret.ARN)
-	}
-	return arns
-}
+// doorSecrets lists the ARNs that the file gives to the door: of the salt of id hashes.
+func (e Environment) doorSecrets() []string { return []string{e.Config.IDSalt.ARN} }
 
 // providerSecrets lists the ARNs of the providers' keys that a lane's models need.
 func (e Environment) providerSecrets(l llmq.Lane) []string {

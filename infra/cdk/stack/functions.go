@@ -58,6 +58,7 @@ type placement struct {
 	code   Code
 	cache  cache
 	bucket awss3.Bucket
+	keys   keyring
 
 	senders, workers []member // whose messages are believed on queues, and on dead-letter queues
 }
@@ -84,6 +85,7 @@ const (
 type sizing struct {
 	artifact artifact
 	user     user
+	peppered bool // it checks or makes keys
 	memoryMB int
 	timeout  time.Duration
 	reserved int // in production; 0 reserves nothing
@@ -92,7 +94,7 @@ type sizing struct {
 
 func (p placement) door(m member) awslambda.Function {
 	f := p.function(m, sizing{
-		artifact: enqueue, user: p.cache.door, memoryMB: memoryMB, timeout: p.env.Config.Door.Wait + doorMargin,
+		artifact: enqueue, user: p.cache.door, peppered: true, memoryMB: memoryMB, timeout: p.env.Config.Door.Wait + doorMargin,
 		reserved: reservedDoor, about: "takes calls and waits for their replies",
 	})
 	if p.env.production() { // as many doors share a limit that nobody counts
@@ -111,7 +113,7 @@ func (p placement) worker(m member, l llmq.Lane) awslambda.Function {
 
 func (p placement) admin(m member) awslambda.Function {
 	return p.function(m, sizing{
-		artifact: admin, user: p.cache.admin, memoryMB: memoryMB, timeout: adminTimeout,
+		artifact: admin, user: p.cache.admin, peppered: true, memoryMB: memoryMB, timeout: adminTimeout,
 		about: "the operators' verbs",
 	})
 }
@@ -130,7 +132,7 @@ func (p placement) function(m member, z sizing) awslambda.Function {
 		LoggingFormat: awslambda.LoggingFormat_JSON,
 		MemorySize:    jsii.Number(float64(z.memoryMB)),
 		Timeout:       seconds(z.timeout),
-		Environment:   p.variables(m, z.user),
+		Environment:   p.variables(m, z),
 	}
 	if p.env.production() && z.reserved > 0 {
 		props.ReservedConcurrentExecutions = jsii.Number(float64(z.reserved))
@@ -139,18 +141,23 @@ func (p placement) function(m member, z sizing) awslambda.Function {
 }
 
 // variables are what only the deployment knows; all else stands in the packed file.
-func (p placement) variables(m member, u user) *map[string]*string {
+func (p placement) variables(m member, z sizing) *map[string]*string {
 	s := awscdk.Stack_Of(m.scope)
-	return &map[string]*string{
+	vars := map[string]*string{
 		"LLMQ_REDIS_HOST":        p.cache.host(),
 		"LLMQ_REDIS_PORT":        p.cache.port(),
 		"LLMQ_REDIS_CACHE_NAME":  jsii.String(p.cache.name),
-		"LLMQ_REDIS_USERNAME":    jsii.String(u.id),
+		"LLMQ_REDIS_USERNAME":    jsii.String(z.user.id),
 		"LLMQ_S3_OFFLOAD_BUCKET": p.bucket.BucketName(),
+		"LLMQ_S3_STATE_BUCKET":   p.keys.bucket.BucketName(),
 		"LLMQ_SQS_SENDER_IDS":    roleIDs(p.senders),
 		"LLMQ_SQS_WORKER_IDS":    roleIDs(p.workers),
 		"LLMQ_SQS_URL_BASE":      jsii.String("https://sqs." + *s.Region() + "." + *s.UrlSuffix() + "/" + *s.Account()),
 	}
+	if z.peppered {
+		vars["LLMQ_KEY_PEPPER_ARN"] = p.keys.pepper
+	}
+	return &vars
 }
 
 func seconds(d time.Duration) awscdk.Duration {

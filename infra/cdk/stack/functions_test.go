@@ -110,6 +110,10 @@ func TestFunctions_StartOnTheirFileAndVariables(t *testing.T) {
 				t.Errorf("%s can't start: %v", name, err)
 				continue
 			}
+			// SECURITY-DESIGN section 1: a worker holds no pepper, nor does the governor.
+			if peppered := strings.HasSuffix(name, "-enqueue") || strings.HasSuffix(name, "-admin"); cfg.KeyPepper.IsZero() == peppered {
+				t.Errorf("%s has the pepper %q", name, cfg.KeyPepper.ARN)
+			}
 			user := env.name("worker")
 			if u := users[strings.TrimPrefix(name, env.name()+"-")]; u != "" {
 				user = env.name(u)
@@ -182,6 +186,10 @@ func resolved(v any) string {
 			return roleID(target(v))
 		case strings.HasPrefix(target(v), "StorageData"):
 			return "data-bucket"
+		case strings.HasPrefix(target(v), "KeysState"):
+			return "state-bucket"
+		case strings.HasPrefix(target(v), "KeysPepper"):
+			return "arn:aws:secretsmanager:us-east-1:111122223333:secret:KeysPepper-AbCdEf"
 		}
 	}
 	return "unresolved " + text(v)

@@ -37,17 +37,21 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	store := newStorage(s, env)
 	queues := newQueues(s, env, door, operator, workers)
 	cache := newCache(s, env)
+	keys := newKeyring(s, env)
 
 	grantDoor(door, env, queues, store)
+	keys.grantChecks(door)
 	cache.admit(door, cache.door)
 	for _, l := range env.lanes() {
 		grantWorker(workers[l], env, l, queues.of(l), store)
+		keys.grantLookups(workers[l])
 		cache.admit(workers[l], cache.worker)
 	}
 	grantAdmin(operator, env, queues)
+	keys.grantVerbs(operator)
 	cache.admit(operator, cache.admin)
 
-	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, senders: []member{door, operator}, workers: allWorkers}
+	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, keys: keys, senders: []member{door, operator}, workers: allWorkers}
 	doorFunction := place.door(door)
 	adminFunction := place.admin(operator)
 	for _, l := range env.lanes() {

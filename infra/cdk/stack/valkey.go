@@ -103,17 +103,21 @@ func connecting() []string { return []string{"ping", "command", "cluster|slots",
 // scripting runs the embedded scripts.
 func scripting() []string { return []string{"eval", "evalsha", "time"} }
 
-// doorRules let the door record what is submitted, cancel it, and wait for how it ends. One that may run calls itself
+// doorRules let the door record what is submitted, cancel it, wait for how it ends, and count the calls of
+// keys. One that may run calls itself
 // does what workers do, and counts the sends that got no answer.
 func doorRules(env string, direct bool) rules {
 	r := rules{
-		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res")},
+		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "rate")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
 	}
 	if direct {
 		r.keys = append(r.keys, class(env, "cap"))
 		r.commands = append(runCommands(), "incr")
+	}
+	for _, c := range []string{"zadd", "zcard", "zrange", "zremrangebyscore", "zscore"} {
+		r.commands = appendNew(r.commands, c)
 	}
 	return r.with(connecting(), scripting())
 }

@@ -108,9 +108,13 @@ func (o *Operator) find(alias string, lane llmq.Lane) (place, error) {
 // audit logs a verb, whoever was refused included (SECURITY-DESIGN KT7). Arguments name queues, models and counts, never
 // what a message holds.
 func (o *Operator) audit(ctx context.Context, by, verb string, err error, args ...any) {
+	audit(ctx, o.deps.Log, by, verb, err, args...)
+}
+
+func audit(ctx context.Context, log *slog.Logger, by, verb string, err error, args ...any) {
 	args = append([]any{"by", by, "verb", verb}, args...)
 	if err == nil {
-		o.deps.Log.InfoContext(ctx, "operator_verb", args...)
+		log.InfoContext(ctx, "operator_verb", args...)
 		return
 	}
 	e := llmq.AsError(err)
@@ -118,5 +122,5 @@ func (o *Operator) audit(ctx context.Context, by, verb string, err error, args .
 	if e.Err != nil {
 		args = append(args, "cause", e.Err)
 	}
-	o.deps.Log.WarnContext(ctx, "operator_verb_failed", args...)
+	log.WarnContext(ctx, "operator_verb_failed", args...)
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Storage   Storage
 	Door      Door
 	Admin     Admin
-	Keys      []Key
+	KeyPepper Secret     // seals callers' keys; required locally; on AWS the deployment makes one and sets LLMQ_KEY_PEPPER_ARN, and it is "" before
 	Producers []Producer // services that send to the queues themselves
 	IDSalt    Secret     // key of the hash of user and session ids; required on aws, local: a built-in one
 	Providers []Provider // in the order of the file
@@ -86,9 +86,10 @@ type Valkey struct {
 	DialTimeout    time.Duration // one connection; default 2 s
 }
 
-// Storage is where large bodies lie.
+// Storage is where large bodies lie, and callers' keys.
 type Storage struct {
 	Bucket         string // data bucket; on AWS the deployment sets it by LLMQ_S3_OFFLOAD_BUCKET, and it is "" before; local: "" is none
+	StateBucket    string // bucket of callers' keys; on AWS the deployment sets it by LLMQ_S3_STATE_BUCKET, and it is "" before; required locally
 	Endpoint       string // local only: URL of an S3 server
 	InlineMaxBytes int    // bodies up to this many bytes travel inside the message and the result; default 200 KiB, 1 KiB to 900 KiB
 }
@@ -102,14 +103,6 @@ type Door struct {
 // Admin is the operator's API.
 type Admin struct {
 	Key Secret // local only; on AWS IAM signs in
-}
-
-// Key lets a caller in. (Keys that are made and revoked live come with the keys
-// commands; until then they are listed here, by reference.)
-type Key struct {
-	ID     string // public name, [a-z0-9-]{1,48}
-	Tenant string // whose requests it makes, [a-z0-9-]{1,48}
-	Secret Secret
 }
 
 // Producer is a service that sends to the queues itself.

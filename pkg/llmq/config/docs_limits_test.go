@@ -6,8 +6,8 @@ import "testing"
 const limitsExample = `kind: local
 env: local
 valkey: {cluster: false, tls: false}
-keys:
-  - {id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}
+storage: {state_bucket: llmq-state}
+key_pepper: {env: LLMQ_DEV_PEPPER}
 providers:
   openai:
     type: openai
@@ -31,7 +31,7 @@ models:
 
 func TestDocs_LimitsExampleLoads(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("CONFIG.md", []byte(limitsExample), []string{"LLMQ_DEV_KEY=x"})
+	c, err := Parse("CONFIG.md", []byte(limitsExample), []string{"LLMQ_DEV_PEPPER=x"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,8 +49,8 @@ Seconds are plain numbers and may have decimals. A secret is a reference, never 
 const example = `kind: local
 env: local
 valkey: {cluster: false, tls: false}
-keys:
-  - {id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}
+storage: {state_bucket: llmq-state}
+key_pepper: {env: LLMQ_DEV_PEPPER}
 providers:
   openai:
     type: openai
@@ -65,7 +65,7 @@ models:
 // The example on the page must be one that works.
 func TestDocs_ExampleLoads(t *testing.T) {
 	t.Parallel()
-	if _, err := Parse("CONFIG.md", []byte(example), []string{"LLMQ_DEV_KEY=x"}); err != nil {
+	if _, err := Parse("CONFIG.md", []byte(example), []string{"LLMQ_DEV_PEPPER=x"}); err != nil {
 		t.Fatal(err)
 	}
 }

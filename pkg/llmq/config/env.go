@@ -33,6 +33,8 @@ func knobs() []knob {
 		{"LLMQ_REDIS_PORT", "port of valkey.address; the host stays, or is localhost", overlay.redisPort},
 		{"LLMQ_REDIS_PASSWORD", "the password itself; local only", overlay.redisPassword},
 		{"LLMQ_ID_HASH_SALT", "the salt itself of id_hash_salt; local only", overlay.idHashSalt},
+		{"LLMQ_KEY_PEPPER", "the pepper itself of key_pepper; local only", overlay.keyPepper},
+		{"LLMQ_KEY_PEPPER_ARN", "ARN of key_pepper; set by the deployment", overlay.keyPepperARN},
 		{"LLMQ_AC_MAX_BY_MODEL", `models.*.targets[].max_concurrency, as JSON: {"alias": 20, "alias@target": 5}. An alias alone sets each of its targets`, overlay.maxByModel},
 		{"LLMQ_AC_INITIAL", `models.*.targets[].limiter_initial, as JSON in the same form`, overlay.initialByModel},
 		{limitsByModel, `limits of models.*.targets[], as JSON: {"alias": {"rpm": 60, "tpm": 60000, "rate_burst": 5, "lane_max_concurrency": {"bulk": 3}}, "alias@target": {…}}. It takes the keys that targets take, from max_concurrency to breaker_cooldown_secs, with the same bounds; an alias alone sets each of its targets`, overlay.limitsByModel},
@@ -207,6 +209,16 @@ func (o overlay) redisPassword(string) {
 func (o overlay) idHashSalt(string) {
 	o.draft.cfg.IDSalt = Secret{Env: "LLMQ_ID_HASH_SALT"}
 	o.give("id_hash_salt", "LLMQ_ID_HASH_SALT")
+}
+
+func (o overlay) keyPepper(string) {
+	o.draft.cfg.KeyPepper = Secret{Env: "LLMQ_KEY_PEPPER"}
+	o.give("key_pepper", "LLMQ_KEY_PEPPER")
+}
+
+func (o overlay) keyPepperARN(arn string) {
+	o.draft.cfg.KeyPepper = Secret{ARN: arn}
+	o.give("key_pepper", "LLMQ_KEY_PEPPER_ARN")
 }
 
 // maxByModel sets the caps of targets.

@@ -60,7 +60,7 @@ func TestLimitsByModel_FaultsAreTold(t *testing.T) {
 		{provider, `{"p": {"shared_max_concurrency": 2001}}`, "providers.p.shared_max_concurrency: must be 1 to 2000, not 2001: more than 2000 calls"},
 		{"LLMQ_LIMIT_BY_MODEL", `{}`, "no such variable; did you mean LLMQ_LIMITS_BY_MODEL?"},
 	} {
-		_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_KEY=x", tc.name + "=" + tc.value})
+		_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x", tc.name + "=" + tc.value})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", tc.value, err, tc.want)
 		}
@@ -70,7 +70,7 @@ func TestLimitsByModel_FaultsAreTold(t *testing.T) {
 // Two variables that say the same are one too many.
 func TestLimitsByModel_OneVariableALimit(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_KEY=x", `LLMQ_AC_MAX_BY_MODEL={"a": 4}`, `LLMQ_LIMITS_BY_MODEL={"a@x": {"max_concurrency": 3}}`})
+	_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_AC_MAX_BY_MODEL={"a": 4}`, `LLMQ_LIMITS_BY_MODEL={"a@x": {"max_concurrency": 3}}`})
 	if err == nil || !strings.Contains(err.Error(), "a@x.max_concurrency: is given by LLMQ_AC_MAX_BY_MODEL too; set one of them") {
 		t.Errorf("got %v", err)
 	}
@@ -80,7 +80,7 @@ func TestLimitsByModel_OneVariableALimit(t *testing.T) {
 func TestBurst_NeedsRPM(t *testing.T) {
 	t.Parallel()
 	text := strings.NewReplacer("    rpm: 300\n", "", "rpm: 500, ", "").Replace(limited)
-	_, err := Parse("x", []byte(text), []string{"LLMQ_DEV_KEY=x"})
+	_, err := Parse("x", []byte(text), []string{"LLMQ_DEV_PEPPER=x"})
 	if err == nil || !strings.Contains(err.Error(), "models.a.targets[0].rate_burst: needs rpm; with tpm alone a tenth of it can be spent at once") {
 		t.Errorf("got %v", err)
 	}
@@ -97,7 +97,7 @@ func TestWarnings_TellWhatIsHidden(t *testing.T) {
 		{"a whole minute's tokens", `{"tpm": 6000, "rate_window": "fixed"}`, ""},
 		{"a whole minute's tokens that are too few", `{"tpm": 1000, "rate_window": "fixed"}`, "models.chat.targets[0].tpm: 1000 has at most 1000 tokens at once, and calls that name no maximum of output reserve 1000 and their input: they are refused; raise tpm, or have them ask for less"},
 	} {
-		c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_KEY=x", `LLMQ_LIMITS_BY_MODEL={"chat": ` + tc.limits + `}`})
+		c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_LIMITS_BY_MODEL={"chat": ` + tc.limits + `}`})
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -110,7 +110,7 @@ func TestWarnings_TellWhatIsHidden(t *testing.T) {
 
 func TestWarnings_OfWhatProvidersShare(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_KEY=x", `LLMQ_LIMITS_BY_PROVIDER={"openai": {"shared_tpm": 9000}}`})
+	c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_LIMITS_BY_PROVIDER={"openai": {"shared_tpm": 9000}}`})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestBounds_EachEndHasItsReason(t *testing.T) {
 		{`{"breaker_threshold": 0}`, "must be 1 to 1000, not 0: there must be a failure to open it; leave it out for the default"},
 		{`{"breaker_threshold": 1001}`, "not 1001: beyond it nothing ever opens"},
 	} {
-		_, err := Parse("x", []byte(example), []string{"LLMQ_DEV_KEY=x", `LLMQ_LIMITS_BY_MODEL={"chat": ` + tc.limits + `}`})
+		_, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_LIMITS_BY_MODEL={"chat": ` + tc.limits + `}`})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", tc.limits, err, tc.want)
 		}

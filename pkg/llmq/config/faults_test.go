@@ -16,8 +16,8 @@ import (
 var update = flag.Bool("update", false, "rewrite golden files")
 
 const (
-	awsKey = `secret: {arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:llmq/team-a-AbCdEf"}`
-	apiKey = `api_key: {arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"}`
+	awsPepper = `arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:llmq/key-pepper-AbCdEf"`
+	apiKey    = `api_key: {arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"}`
 )
 
 // faultCase is a valid file with one thing made wrong.
@@ -68,8 +68,8 @@ func TestFaults_Text(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 2000) + strings.Repeat("]", 2000)
 	for _, tc := range []struct{ name, data, want string }{
-		{"empty", "", "f: is empty; it needs at least kind, env, keys, providers and models"},
-		{"comments only", "# nothing\n", "f: is empty; it needs at least kind, env, keys, providers and models"},
+		{"empty", "", "f: is empty; it needs at least kind, env, providers and models"},
+		{"comments only", "# nothing\n", "f: is empty; it needs at least kind, env, providers and models"},
 		{"null", "null\n", "f:1:1: must be settings by name, such as kind: local"},
 		{"list", "- a\n", "f:1:1: must be settings by name, such as kind: local"},
 		{"tab", "door:\n\twait_secs: 1\n", "f:2:1: a tab indents this line; YAML allows spaces only"},
@@ -111,7 +111,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"unknown key that is no plain text", "aws", "door:", `"a\nb":`, nil,
-			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`},
+			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`},
 		},
 		{
 			"key twice", "aws", "env: dev", "env: dev\nenv: prod", nil,
@@ -156,18 +156,18 @@ func TestFaults_Structure(t *testing.T) {
 			"providers are a list", "local", "providers:\n", "providers: []\nx:\n", nil,
 			[]string{
 				`local:9:12: providers: must be entries by name`,
-				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, keys, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`,
+				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`,
 				`local:16:38: models.any-model.targets[0].provider: no provider is named "fake"; providers: none`,
 				`local:18:38: models.nova.targets[0].provider: no provider is named "bedrock"; providers: none`,
 			},
 		},
 		{
-			"keys are a mapping", "local", "keys:\n  - {", "keys:\n  {", nil,
-			[]string{`local:8:3: keys: must be a list of entries, each a mapping`},
+			"targets are a mapping", "local", "targets: [{name: main, provider: fake}]", "targets: {name: main, provider: fake}", nil,
+			[]string{`local:15:14: models.any-model.targets: must be a list of entries, each a mapping`},
 		},
 		{
-			"an entry is text and is not shown", "local", `{id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}`, "sk-live-123", nil,
-			[]string{`local:8:5: keys[0]: must be settings by name: id, tenant, secret`},
+			"an entry is text and is not shown", "local", "{name: main, provider: fake}", "sk-live-123", nil,
+			[]string{`local:15:15: models.any-model.targets[0]: must be settings by name: name, provider, model_id, wires, max_concurrency, limiter_initial, bg_share, lane_max_concurrency, rpm, tpm, rate_window, rate_burst, rt_rate_share, breaker_threshold, breaker_cooldown_secs`},
 		},
 		{
 			"a provider is text", "aws", "bedrock: {type: bedrock, region: eu-central-1}", "bedrock: aws", nil,
@@ -202,16 +202,8 @@ func TestFaults_Structure(t *testing.T) {
 			[]string{`aws: env: is missing: the environment's name`},
 		},
 		{
-			"required in an entry is missing", "aws", "    tenant: team-a\n", "", nil,
-			[]string{`aws:9:5: keys[0].tenant: is missing: whose requests it makes`},
-		},
-		{
-			"no keys", "aws", "keys:\n  - id: team-a\n    tenant: team-a\n    " + awsKey + "\n", "", nil,
-			[]string{`aws: keys: needs at least one entry: who may call; the door has no open mode`},
-		},
-		{
-			"no keys locally", "local", "keys:\n  - {id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}\n", "keys: []\n", nil,
-			[]string{`local:7:1: keys: needs at least one entry: who may call; the door has no open mode`},
+			"required in an entry is missing", "aws", "provider: openai, model_id: gpt-4o-mini", "model_id: gpt-4o-mini", nil,
+			[]string{`aws:23:9: models.chat-a.targets[0].provider: is missing: name of a provider`},
 		},
 		{
 			"no targets", "local", "targets: [{name: main, provider: fake}]", "targets: []", nil,

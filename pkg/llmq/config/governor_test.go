@@ -26,7 +26,7 @@ func TestGovernor_OneSetting(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			c, err := Parse("x", []byte(tt.file), append(tt.env, "LLMQ_DEV_KEY=x"))
+			c, err := Parse("x", []byte(tt.file), append(tt.env, "LLMQ_DEV_PEPPER=x"))
 			if err != nil {
 				t.Fatal(err)
 			}

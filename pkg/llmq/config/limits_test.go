@@ -12,7 +12,8 @@ import (
 
 const limited = `kind: local
 env: local
-keys: [{id: dev, tenant: dev, secret: {env: LLMQ_DEV_KEY}}]
+storage: {state_bucket: llmq-state}
+key_pepper: {env: LLMQ_DEV_PEPPER}
 limiter: {bg_share: 0.7, rt_rate_share: 0.3, rate_window: fixed, lease_ttl_secs: 90}
 breaker: {threshold: 7, window_secs: 20}
 providers:
@@ -32,7 +33,7 @@ models:
 
 func limitsOf(t *testing.T, text string, env ...string) map[string]llmq.Target {
 	t.Helper()
-	c, err := Parse("x", []byte(text), append(env, "LLMQ_DEV_KEY=x"))
+	c, err := Parse("x", []byte(text), append(env, "LLMQ_DEV_PEPPER=x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestLimits_VariablesWin(t *testing.T) {
 
 func TestLimits_WrittenAndReadAgain(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_KEY=x"})
+	c, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestLimits_WrittenAndReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := Parse("y", text, []string{"LLMQ_DEV_KEY=x"})
+	again, err := Parse("y", text, []string{"LLMQ_DEV_PEPPER=x"})
 	if diff := cmp.Diff(c, again); err != nil || diff != "" {
 		t.Errorf("%v %s\n%s", err, diff, text)
 	}
@@ -107,7 +108,7 @@ func TestLimits_FaultsAreTold(t *testing.T) {
 		{"    rpm: 300\n", "    rate_burst: 3\n", ""},
 		{"rpm: 500, ", "rate_burst: 3, ", ""},
 	} {
-		_, err := Parse("x", []byte(strings.Replace(limited, tc.old, tc.with, 1)), []string{"LLMQ_DEV_KEY=x"})
+		_, err := Parse("x", []byte(strings.Replace(limited, tc.old, tc.with, 1)), []string{"LLMQ_DEV_PEPPER=x"})
 		if tc.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", tc.with, err)

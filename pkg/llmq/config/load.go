@@ -94,8 +94,6 @@ func fillEntries(rep *report, d draft, st setting) {
 	for _, s := range d.scopes(st.path) {
 		path, n := s.prefix+st.collection(), 0
 		switch st.path {
-		case "keys[]":
-			n = len(s.cfg.Keys)
 		case "providers.*":
 			n = len(s.cfg.Providers)
 		case "models.*":

@@ -33,11 +33,11 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 	openai := []llmq.Wire{llmq.WireOpenAI}
 	want := &Config{
 		Kind: KindAWS, Env: "dev", Region: "us-east-1",
-		Queues:  Queues{Prefix: "llm-dev"},
-		Valkey:  Valkey{Cluster: true, TLS: true, Network: "public", CommandTimeout: 500 * time.Millisecond, DialTimeout: 2 * time.Second},
-		Storage: Storage{InlineMaxBytes: 204800},
-		Door:    Door{Wait: 280 * time.Second, MaxConcurrency: 1000},
-		Keys:    []Key{{ID: "team-a", Tenant: "team-a", Secret: Secret{ARN: "arn:aws:secretsmanager:us-east-1:123456789012:secret:llmq/team-a-AbCdEf"}}},
+		Queues:    Queues{Prefix: "llm-dev"},
+		Valkey:    Valkey{Cluster: true, TLS: true, Network: "public", CommandTimeout: 500 * time.Millisecond, DialTimeout: 2 * time.Second},
+		Storage:   Storage{InlineMaxBytes: 204800},
+		Door:      Door{Wait: 280 * time.Second, MaxConcurrency: 1000},
+		KeyPepper: Secret{ARN: "arn:aws:secretsmanager:us-east-1:123456789012:secret:llmq/key-pepper-AbCdEf"},
 		Providers: []Provider{
 			{
 				Name: "openai", Type: ProviderOpenAI, BaseURL: "https://api.openai.com/v1",
@@ -114,7 +114,7 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 		"LLMQ_ATTEMPT_TIMEOUT_SECS=14", "LLMQ_RT_CAPACITY_WAIT_SECS=15", "LLMQ_SQS_SEND_TIMEOUT_SECS=16", "LLMQ_SQS_BATCH_WAIT_SECS=0",
 		"LLMQ_PROVIDER_READ_TIMEOUT_SECS=17", "LLMQ_PROVIDER_CONNECT_TIMEOUT_SECS=18",
 		`LLMQ_AC_MAX_BY_MODEL={"nova@main": 7, "nova": 6, "any-model": 5}`,
-		"LLMQ_CONFIG=x", "LLMQ_LOCAL_PORT=8080", "LLMQ_DEV_KEY=secret", "PATH=/bin", "MALFORMED")
+		"LLMQ_CONFIG=x", "LLMQ_LOCAL_PORT=8080", "LLMQ_DEV_PEPPER=secret", "PATH=/bin", "MALFORMED")
 	lane := func(l llmq.Lane) time.Duration { return c.Lanes[l].Timeout }
 	got := []any{
 		c.Region, c.Queues.Endpoint, c.Valkey.Address, c.Valkey.Username, c.Valkey.Password, c.Valkey.TLS, c.Valkey.CommandTimeout,
@@ -143,7 +143,7 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 func TestLoad_VariablesOfSecretsAreKnown(t *testing.T) {
 	t.Parallel()
 	data := strings.NewReplacer("kind: local", "kind: local\nadmin: {key: {env: LLMQ_A}}", "{env: LLMQ_REDIS_PASSWORD}", "{env: LLMQ_B}",
-		"{env: LLMQ_DEV_KEY}", "{env: LLMQ_C}", `fake: {`, `fake: {api_key: {env: LLMQ_D}, `).Replace(read(t, "testdata/local.yaml"))
+		"env: LLMQ_DEV_PEPPER", "env: LLMQ_C", `fake: {`, `fake: {api_key: {env: LLMQ_D}, `).Replace(read(t, "testdata/local.yaml"))
 	if _, err := Parse("x", []byte(data), []string{"LLMQ_A=1", "LLMQ_B=2", "LLMQ_C=3", "LLMQ_D=4"}); err != nil {
 		t.Error(err)
 	}
@@ -191,10 +191,14 @@ func TestLoad_AWSFunctionTakesAddressesFromItsDeployment(t *testing.T) {
 	t.Parallel()
 	c := mustLoad(t, "testdata/aws.yaml", "LAMBDA_TASK_ROOT=/var/task",
 		"LLMQ_REDIS_HOST=dev.serverless.use1.cache.amazonaws.com", "LLMQ_S3_OFFLOAD_BUCKET=dev-data",
+		"LLMQ_S3_STATE_BUCKET=dev-state", "LLMQ_KEY_PEPPER_ARN=arn:aws:secretsmanager:us-east-1:111122223333:secret:p-AbCdEf",
 		"LLMQ_SQS_URL_BASE=https://sqs.us-east-1.amazonaws.com/111122223333", "LLMQ_REDIS_CACHE_NAME=llmq-dev",
 		"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,AROAADMIN0000001", "LLMQ_SQS_WORKER_IDS=AROAWORKER000001")
 	if got, want := c.Valkey.Address, "dev.serverless.use1.cache.amazonaws.com:6379"; got != want {
 		t.Errorf("address %q, want %q", got, want)
+	}
+	if c.Storage.StateBucket != "dev-state" || c.KeyPepper != (Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:p-AbCdEf"}) {
+		t.Errorf("keys lie in %q under %+v", c.Storage.StateBucket, c.KeyPepper)
 	}
 }
 
@@ -239,7 +243,7 @@ func TestDefault_HoldsEveryDefault(t *testing.T) {
 	t.Parallel()
 	got := Default(KindAWS)
 	want := mustLoad(t, "testdata/aws.yaml")
-	want.Env, want.Region, want.Queues.Prefix, want.Keys, want.IDSalt, want.Providers, want.Models = "", "", "llm", nil, Secret{}, nil, nil
+	want.Env, want.Region, want.Queues.Prefix, want.KeyPepper, want.IDSalt, want.Providers, want.Models = "", "", "llm", Secret{}, Secret{}, nil, nil
 	rt := want.Lanes[llmq.LaneRT]
 	rt.MaxConcurrency = 10
 	want.Lanes[llmq.LaneRT] = rt
@@ -273,7 +277,7 @@ func TestMarshal_FillsAConfigBuiltInCode(t *testing.T) {
 	t.Parallel()
 	c := Default(KindLocal)
 	c.Env = "test"
-	c.Keys = []Key{{ID: "dev", Tenant: "dev", Secret: Secret{Env: "LLMQ_DEV_KEY"}}}
+	c.KeyPepper, c.Storage.StateBucket = Secret{Env: "LLMQ_DEV_PEPPER"}, "llmq-state"
 	c.Providers = []Provider{{Name: "fake", Type: ProviderOpenAI, BaseURL: "http://127.0.0.1:1/v1"}}
 	c.Models = []Model{{Alias: "m", Targets: []Target{{Name: "main", Provider: "fake", ModelID: "x"}}}}
 	b, err := c.Marshal()

@@ -38,7 +38,7 @@ func TestFromOpenAIEnv_MakesWhatLoadTakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := Default(KindLocal)
-		c.Env, c.Keys, c.Providers, c.Models = "local", []Key{{ID: "dev", Tenant: "dev", Secret: Secret{Env: "K"}}}, []Provider{p}, []Model{m}
+		c.Env, c.KeyPepper, c.Storage.StateBucket, c.Providers, c.Models = "local", Secret{Env: "K"}, "state", []Provider{p}, []Model{m}
 		b, err := c.Marshal()
 		if err != nil {
 			t.Fatal(err)

@@ -72,7 +72,7 @@ func (r *reader) read(data []byte, rows []setting) bool {
 	var doc, second yaml.Node
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		r.faultAt(origin{}, "", "is empty; it needs at least kind, env, keys, providers and models")
+		r.faultAt(origin{}, "", "is empty; it needs at least kind, env, providers and models")
 		return false
 	case err != nil:
 		r.syntax(data, err)

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -50,6 +49,9 @@ func (c *checker) place() {
 		}
 		if c.cfg.Storage.Bucket == "" {
 			c.fault("storage.bucket", "is missing inside Lambda; the deployment sets LLMQ_S3_OFFLOAD_BUCKET")
+		}
+		if c.cfg.Storage.StateBucket == "" {
+			c.fault("storage.state_bucket", "is missing inside Lambda; the deployment sets LLMQ_S3_STATE_BUCKET")
 		}
 		if c.cfg.Queues.URLBase == "" {
 			c.fault("queues.url_base", "is missing inside Lambda; the deployment sets LLMQ_SQS_URL_BASE")
@@ -149,24 +151,21 @@ func (c *checker) secret(path string, s Secret) {
 	}
 }
 
+// keys checks what callers' keys rest on.
 func (c *checker) keys() {
-	ids, refs := map[string]int{}, map[Secret]int{}
-	for i, k := range c.cfg.Keys {
-		path := fmt.Sprintf("keys[%d]", i)
-		c.secret(path+".secret", k.Secret)
-		if first, taken := ids[k.ID]; taken && k.ID != "" {
-			c.fault(path+".id", "%q is the id of keys[%d] already", k.ID, first)
-		} else {
-			ids[k.ID] = i
+	const path = "key_pepper"
+	p := c.cfg.KeyPepper
+	switch {
+	case !p.IsZero():
+		c.secret(path, p)
+		if p == c.cfg.Admin.Key {
+			c.fault(path, "is admin.key too; each is a secret of its own")
 		}
-		if !k.Secret.IsZero() && k.Secret == c.cfg.Admin.Key {
-			c.fault(path+".secret", "is admin.key too; a caller would be an operator")
-		}
-		if first, taken := refs[k.Secret]; taken && !k.Secret.IsZero() {
-			c.fault(path+".secret", "is the secret of keys[%d] already; a caller would be both", first)
-		} else {
-			refs[k.Secret] = i
-		}
+	case c.local():
+		c.fault(path, "is missing; callers' keys are sealed with it, and the door has no open mode: give {env: NAME} of a variable with at least 32 random characters")
+	}
+	if c.local() && c.cfg.Storage.StateBucket == "" {
+		c.fault("storage.state_bucket", "is missing; callers' keys lie there, and the door has no open mode")
 	}
 }
 

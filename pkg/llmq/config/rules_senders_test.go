@@ -68,7 +68,7 @@ func TestFaults_Senders(t *testing.T) {
 // MS1: the deployment's variables take the place of what the file says, and reach the worker.
 func TestSenders_AreOursTheWorkersAndTheProducers(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("f", []byte(example+"queues: {sender_ids: [a, b], worker_ids: [w]}\nproducers: [{name: n, sender_id: p, tenant: t}]\n"), []string{"LLMQ_DEV_KEY=x", "LLMQ_SQS_SENDER_IDS=door, admin"})
+	c, err := Parse("f", []byte(example+"queues: {sender_ids: [a, b], worker_ids: [w]}\nproducers: [{name: n, sender_id: p, tenant: t}]\n"), []string{"LLMQ_DEV_PEPPER=x", "LLMQ_SQS_SENDER_IDS=door, admin"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ func TestFaults_Place(t *testing.T) {
 				`aws:5:1: valkey.address: is missing inside Lambda; the deployment sets LLMQ_REDIS_HOST and LLMQ_REDIS_PORT`,
 				`aws:5:1: valkey.cache_name: is missing inside Lambda; the deployment sets LLMQ_REDIS_CACHE_NAME`,
 				`aws:6:1: storage.bucket: is missing inside Lambda; the deployment sets LLMQ_S3_OFFLOAD_BUCKET`,
+				`aws:6:1: storage.state_bucket: is missing inside Lambda; the deployment sets LLMQ_S3_STATE_BUCKET`,
 			},
 		},
 		{
@@ -85,56 +86,69 @@ func TestFaults_Place(t *testing.T) {
 	})
 }
 
-func TestFaults_KeysAndSecrets(t *testing.T) {
+func TestFaults_PepperAndSecrets(t *testing.T) {
 	t.Parallel()
+	const local = "key_pepper:\n  env: LLMQ_DEV_PEPPER\n"
 	runFaults(t, []faultCase{
 		{
-			"id twice", "local", "keys:\n", "keys:\n  - {id: dev, tenant: other, secret: {env: OTHER}}\n", nil,
-			[]string{`local:9:10: keys[1].id: "dev" is the id of keys[0] already`},
+			"pepper of the operator's key", "local", local, "admin: {key: {env: LLMQ_DEV_PEPPER}}\n" + local, nil,
+			[]string{`local:8:1: key_pepper: is admin.key too; each is a secret of its own`},
 		},
 		{
-			"secret twice", "local", "keys:\n", "keys:\n  - {id: other, tenant: other, secret: {env: LLMQ_DEV_KEY}}\n", nil,
-			[]string{`local:9:28: keys[1].secret: is the secret of keys[0] already; a caller would be both`},
+			"no pepper locally", "local", local, "", nil,
+			[]string{`local: key_pepper: is missing; callers' keys are sealed with it, and the door has no open mode: give {env: NAME} of a variable with at least 32 random characters`},
 		},
 		{
-			"secret of a caller and the operator", "local", "keys:\n", "admin: {key: {env: LLMQ_DEV_KEY}}\nkeys:\n", nil,
-			[]string{`local:9:28: keys[0].secret: is admin.key too; a caller would be an operator`},
+			"no state bucket locally", "local", "state_bucket: llmq-state, ", "", nil,
+			[]string{`local:6:1: storage.state_bucket: is missing; callers' keys lie there, and the door has no open mode`},
+		},
+		{
+			"keys as they were", "local", local, local + "keys: []\n", nil,
+			[]string{`local:9:1: keys: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, lanes, timing, routing, governor, cassette, limiter, breaker`},
 		},
 		{
 			"secret in the file", "aws", apiKey, "api_key: sk-live-123", nil,
 			[]string{`aws:16:14: providers.openai.api_key: must be a reference, {env: NAME} or {arn: ARN}; a secret itself never stands in the file`},
 		},
 		{
-			"secret as a variable's name", "local", "env: LLMQ_DEV_KEY", "env: sk-live-123", nil,
-			[]string{`local:8:42: keys[0].secret.env: must be the name of a variable, [A-Za-z_][A-Za-z0-9_]{0,127}, not the secret itself`},
+			"secret as a variable's name", "local", "env: LLMQ_DEV_PEPPER", "env: sk-live-123", nil,
+			[]string{`local:8:8: key_pepper.env: must be the name of a variable, [A-Za-z_][A-Za-z0-9_]{0,127}, not the secret itself`},
 		},
 		{
-			"secret as an ARN", "aws", awsKey, "secret: {arn: sk-live-123}", nil,
-			[]string{`aws:11:19: keys[0].secret.arn: must be the ARN of a Secrets Manager secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME`},
+			"secret as an ARN", "aws", awsPepper, "arn: sk-live-123", nil,
+			[]string{`aws:11:10: key_pepper.arn: must be the ARN of a Secrets Manager secret, arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME`},
 		},
 		{
-			"secret as a number", "aws", awsKey, "secret: {arn: 123456}", nil,
-			[]string{`aws:11:19: keys[0].secret.arn: must be the name of a variable or an ARN, as text`},
+			"secret as a number", "aws", awsPepper, "arn: 123456", nil,
+			[]string{`aws:11:10: key_pepper.arn: must be the name of a variable or an ARN, as text`},
 		},
 		{
-			"unknown part", "aws", awsKey, "secret: {value: sk-live-123}", nil,
-			[]string{`aws:11:14: keys[0].secret.value: no such key; a secret is {env: NAME} or {arn: ARN}`},
+			"unknown part", "aws", awsPepper, "value: sk-live-123", nil,
+			[]string{`aws:11:5: key_pepper.value: no such key; a secret is {env: NAME} or {arn: ARN}`},
 		},
 		{
-			"empty reference", "aws", awsKey, "secret: {}", nil,
-			[]string{`aws:11:5: keys[0].secret: is empty; a secret is {env: NAME} or {arn: ARN}`},
+			"empty reference", "aws", "key_pepper:\n    " + awsPepper, "key_pepper: {}", nil,
+			[]string{`aws:10:1: key_pepper: is empty; a secret is {env: NAME} or {arn: ARN}`},
 		},
 		{
-			"both parts", "local", "{env: LLMQ_DEV_KEY}", `{env: LLMQ_DEV_KEY, arn: "arn:aws:x"}`, nil,
-			[]string{`local:8:28: keys[0].secret: has both env and arn; one of them is enough`},
+			"both parts", "local", "  env: LLMQ_DEV_PEPPER", "  {env: LLMQ_DEV_PEPPER, arn: \"arn:aws:x\"}", nil,
+			[]string{`local:7:1: key_pepper: has both env and arn; one of them is enough`},
 		},
 		{
-			"variable on aws", "aws", awsKey, "secret: {env: TEAM_A}", nil,
-			[]string{`aws:11:19: keys[0].secret.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
+			"variable on aws", "aws", awsPepper, "env: TEAM_A", nil,
+			[]string{`aws:11:10: key_pepper.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
 		},
 		{
-			"ARN locally", "local", "{env: LLMQ_DEV_KEY}", `{arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:x"}`, nil,
-			[]string{`local:8:42: keys[0].secret.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`},
+			"ARN locally", "local", "env: LLMQ_DEV_PEPPER", `arn: "arn:aws:secretsmanager:us-east-1:123456789012:secret:x"`, nil,
+			[]string{`local:8:8: key_pepper.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`},
+		},
+		{
+			"the deployment's ARN locally", "local", local, "", []string{"LLMQ_KEY_PEPPER_ARN=arn:aws:secretsmanager:us-east-1:123456789012:secret:x"},
+			[]string{`LLMQ_KEY_PEPPER_ARN: key_pepper.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`},
+		},
+		{
+			"the pepper itself on aws", "aws", awsPepper, awsPepper, []string{"LLMQ_KEY_PEPPER=canary"},
+			[]string{`LLMQ_KEY_PEPPER: key_pepper.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
 		},
 	})
 }

@@ -16,7 +16,6 @@ type scope struct {
 	prefix   string // of its settings' paths, with the dot
 	name     string // of the entry in its collection
 	cfg      *Config
-	key      *Key
 	producer *Producer
 	provider *Provider
 	model    *Model
@@ -55,10 +54,6 @@ func (d draft) scopes(path string) []scope {
 	root := scope{cfg: d.cfg}
 	var out []scope
 	switch {
-	case strings.HasPrefix(path, "keys[]."):
-		for i := range d.cfg.Keys {
-			out = append(out, scope{cfg: d.cfg, prefix: "keys[" + strconv.Itoa(i) + "].", key: &d.cfg.Keys[i]})
-		}
 	case strings.HasPrefix(path, "producers[]."):
 		for i := range d.cfg.Producers {
 			out = append(out, scope{cfg: d.cfg, prefix: producerPath(i) + ".", producer: &d.cfg.Producers[i]})
@@ -126,12 +121,6 @@ func (st setting) fallback(s scope) string {
 		return st.laneDef[llmq.Lane(s.name)]
 	}
 	return st.def
-}
-
-func openKey(s scope, _ string) scope {
-	s.cfg.Keys = append(s.cfg.Keys, Key{})
-	s.key = &s.cfg.Keys[len(s.cfg.Keys)-1]
-	return s
 }
 
 func openProducer(s scope, _ string) scope {

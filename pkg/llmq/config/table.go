@@ -57,8 +57,8 @@ var (
 	envPattern      = regexp.MustCompile(`^[a-z0-9-]{1,16}$`)
 	prefixPattern   = regexp.MustCompile(`^[A-Za-z0-9-]{1,20}$`)
 	aliasPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
-	shortPattern    = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 	keyPattern      = regexp.MustCompile(`^[a-z0-9-]{1,48}$`)
+	shortPattern    = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 	regionPattern   = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	bucketPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 	modelIDPattern  = regexp.MustCompile(`^[A-Za-z0-9._:/+-]{1,512}$`)
@@ -171,6 +171,10 @@ func deployment() []setting {
 			doc: "S3 bucket of large bodies", at: func(s *scope) any { return &s.cfg.Storage.Bucket },
 		},
 		{
+			path: "storage.state_bucket", env: "LLMQ_S3_STATE_BUCKET", pattern: bucketPattern, defNote: "local: required; aws: set by the deployment",
+			doc: "S3 bucket of callers' keys", at: func(s *scope) any { return &s.cfg.Storage.StateBucket },
+		},
+		{
 			path: "storage.endpoint_url", env: "LLMQ_S3_ENDPOINT_URL", defNote: "AWS",
 			doc: "URL of an S3 server; local only", at: func(s *scope) any { return &s.cfg.Storage.Endpoint },
 		},
@@ -201,10 +205,10 @@ func deployment() []setting {
 			doc: "key of the hash of user and session ids, at least 8 characters; see LLMQ_ID_HASH_SALT", at: func(s *scope) any { return &s.cfg.IDSalt },
 		},
 
-		{path: "keys[]", form: formItems, required: true, doc: "who may call; the door has no open mode", open: openKey},
-		{path: "keys[].id", pattern: keyPattern, required: true, doc: "public name, may be logged", at: func(s *scope) any { return &s.key.ID }},
-		{path: "keys[].tenant", pattern: keyPattern, required: true, doc: "whose requests it makes", at: func(s *scope) any { return &s.key.Tenant }},
-		{path: "keys[].secret", form: formSecret, required: true, doc: "the key that callers send", at: func(s *scope) any { return &s.key.Secret }},
+		{
+			path: "key_pepper", form: formSecret, defNote: "local: required; aws: made by the deployment",
+			doc: "seals the keys of callers, at least 32 characters; a new version of the secret leaves keys of the one before valid. See LLMQ_KEY_PEPPER and LLMQ_KEY_PEPPER_ARN", at: func(s *scope) any { return &s.cfg.KeyPepper },
+		},
 
 		{path: "producers[]", form: formItems, doc: "services that send to the queues themselves; a message of anybody else goes to the dead-letter queue", open: openProducer},
 		{

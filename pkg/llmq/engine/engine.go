@@ -92,6 +92,8 @@ type Call struct {
 	// Direct says that its caller waits right here and that no message stands for it (FEATURES E12). It gets a slot only
 	// beyond the rt calls that wait for one, and what would have to wait is released at once.
 	Direct bool
+	// Refused ends the request without an attempt: it is stored as its outcome, once the claim is taken. nil runs it.
+	Refused *llmq.Error
 
 	// Alone waits until nothing else runs in this process and keeps it so until Run has returned. It is asked for a request
 	// whose worker died before, and reports false where ctx ended first. While it waits, the request's claim is

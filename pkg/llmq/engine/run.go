@@ -23,6 +23,7 @@ type run struct {
 	hash    string // of the body
 	log     *slog.Logger
 	chain   []fallback.Step
+	barred  []string // targets that the chain lacks because the request's key may not use them
 	meta    llmq.Meta
 	claim   claims.Claim
 	owns    bool          // the claim was taken
@@ -60,7 +61,10 @@ func (e *Engine) newRun(c Call) *run {
 const leastTime = time.Second
 
 func (r *run) run(ctx context.Context) Verdict {
-	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback})
+	if r.Refused != nil {
+		return r.end(ctx, r.Refused)
+	}
+	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback}, r.mayUse)
 	if err != nil {
 		return r.unserved(ctx, llmq.AsError(err))
 	}
@@ -113,6 +117,15 @@ func (r *run) start(ctx context.Context) (Verdict, bool) {
 			return out, true
 		}
 	}
+}
+
+// mayUse asks for the key's allowance, and notes what it bars (SECURITY-DESIGN KT4).
+func (r *run) mayUse(t llmq.Target) bool {
+	may := r.Request.MayUse(t)
+	if !may {
+		r.barred = append(r.barred, t.String())
+	}
+	return may
 }
 
 // overdue ends a request whose deadline has passed by this process's clock. The claim is

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
@@ -38,7 +39,7 @@ func (r *run) enter(n int, spent bool) {
 func (r *run) goOn(ctx context.Context, o capacity.Outcome) *ending {
 	next, more := r.nextStep()
 	if !more || !r.window().InTime(0) {
-		return &ending{result: llmq.Result{Err: r.failure}, slot: o}
+		return &ending{result: llmq.Result{Err: r.exhausted()}, slot: o}
 	}
 	r.enter(next, true)
 	if !r.window().Here(0) {
@@ -54,8 +55,19 @@ func (r *run) pass(ctx context.Context, why *llmq.Error) *ending {
 	r.remember(ctx, targetFatal, why)
 	next, more := r.nextStep()
 	if !more {
-		return &ending{result: llmq.Result{Err: r.failure}, slot: cutOff()}
+		return &ending{result: llmq.Result{Err: r.exhausted()}, slot: cutOff()}
 	}
 	r.enter(next, true)
 	return nil
+}
+
+// exhausted is the failure that a chain ends with. It names the steps that the key barred, for with them the
+// call might have ended otherwise.
+func (r *run) exhausted() *llmq.Error {
+	if len(r.barred) == 0 {
+		return r.failure
+	}
+	e := *r.failure
+	e.Message = strings.TrimSuffix(e.Message, ".") + "; skipped, for the key may not use it: " + strings.Join(r.barred, ", ")
+	return &e
 }

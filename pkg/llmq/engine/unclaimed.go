@@ -13,7 +13,7 @@ import (
 // unseen gets one attempt, and nothing is slept for. It reports false where there is no such step.
 func (e *Engine) RunUnclaimed(ctx context.Context, q llmq.Request, may func(llmq.Target) bool) (llmq.Result, bool) {
 	r := e.newRun(Call{Request: q, Direct: true})
-	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: q.Model, Op: q.Op, Policy: q.Fallback})
+	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: q.Model, Op: q.Op, Policy: q.Fallback}, r.mayUse)
 	if err != nil {
 		return r.unclaimed(llmq.Result{Err: llmq.AsError(err)}), true
 	}
@@ -29,8 +29,11 @@ func (e *Engine) RunUnclaimed(ctx context.Context, q llmq.Request, may func(llmq
 		came := outcomeOf(err)
 		r.remember(ctx, came, r.explain(came, err))
 		next, more := r.nextStep()
-		if !more || rules[came].then == theEnd || ctx.Err() != nil || !r.window().InTime(0) {
+		switch {
+		case rules[came].then == theEnd, ctx.Err() != nil, !r.window().InTime(0):
 			return r.unclaimed(llmq.Result{Err: r.failure}), true
+		case !more:
+			return r.unclaimed(llmq.Result{Err: r.exhausted()}), true
 		}
 		r.enter(next, true)
 	}

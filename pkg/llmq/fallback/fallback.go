@@ -46,9 +46,26 @@ type Ask struct {
 // models that stand in, where they speak the request's wire; the policy target, and
 // embeddings, whose vectors mean nothing beside another model's, stay with their model.
 //
+// may says of a target whether the request's key may use it; what it may not is left out. It is
+// asked once for each target that would be a step.
+//
 // The error is that of [llmq.Catalogue.Resolve]: there is nowhere to go at all. A model whose
 // targets are all skipped has those of the models that stand in, else [llmq.CodeModelNotFound].
-func (r Rules) Chain(c llmq.Catalogue, ask Ask) ([]Step, error) {
+// A key that may use no step is [llmq.CodeForbidden].
+func (r Rules) Chain(c llmq.Catalogue, ask Ask, may func(llmq.Target) bool) ([]Step, error) {
+	steps, err := r.steps(c, ask)
+	if err != nil {
+		return nil, err
+	}
+	steps = slices.DeleteFunc(steps, func(s Step) bool { return !may(s.Target) })
+	if len(steps) == 0 {
+		return nil, llmq.Errorf(llmq.CodeForbidden, "the key may use no target of model %q", llmq.Clip(ask.Model.String(), 80)).At("model")
+	}
+	return steps[:min(len(steps), MostSteps)], nil
+}
+
+// steps is the chain of whoever may use everything.
+func (r Rules) steps(c llmq.Catalogue, ask Ask) ([]Step, error) {
 	model, targets, err := c.Resolve(ask.Model, ask.Op.Wire())
 	if err != nil {
 		return nil, err
@@ -72,7 +89,7 @@ func (r Rules) Chain(c llmq.Catalogue, ask Ask) ([]Step, error) {
 	if len(steps) == 0 {
 		return nil, llmq.Errorf(llmq.CodeModelNotFound, "every target of model %q is set aside", ask.Model).At("model")
 	}
-	return steps[:min(len(steps), MostSteps)], nil
+	return steps, nil
 }
 
 // share reports whether a wire is in both.

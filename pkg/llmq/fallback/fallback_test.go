@@ -72,7 +72,7 @@ func TestChain_Table(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			steps, err := tc.rules.Chain(catalogue(), tc.ask)
+			steps, err := tc.rules.Chain(catalogue(), tc.ask, anything)
 			if got := write(steps); err != nil || got != tc.want {
 				t.Errorf("Chain = %q, %v; want %q", got, err, tc.want)
 			}
@@ -95,7 +95,7 @@ func TestChain_NowhereToGo(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.ask.Model), func(t *testing.T) {
 			t.Parallel()
-			if steps, err := rules.Chain(catalogue(), tc.ask); !errors.Is(err, tc.want) || steps != nil {
+			if steps, err := rules.Chain(catalogue(), tc.ask, anything); !errors.Is(err, tc.want) || steps != nil {
 				t.Errorf("Chain = %q, %v; want %s", write(steps), err, tc.want)
 			}
 		})
@@ -107,7 +107,7 @@ func TestChain_NowhereToGo(t *testing.T) {
 func TestChain_ModelWithoutCommonWireIsRefused(t *testing.T) {
 	t.Parallel()
 	rules := fallback.Rules{Models: map[string][]fallback.Model{"small": {{Alias: "big"}, {Alias: "conv"}}}}
-	steps, err := rules.Chain(catalogue(), fallback.Ask{llmq.ModelRef{Alias: "small"}, llmq.OpChat, llmq.FallbackChain})
+	steps, err := rules.Chain(catalogue(), fallback.Ask{llmq.ModelRef{Alias: "small"}, llmq.OpChat, llmq.FallbackChain}, anything)
 	if !errors.Is(err, llmq.CodeConfiguration) || steps != nil || !strings.Contains(err.Error(), `"conv"`) {
 		t.Errorf("Chain = %q, %v; want an error that names conv", write(steps), err)
 	}
@@ -116,7 +116,7 @@ func TestChain_ModelWithoutCommonWireIsRefused(t *testing.T) {
 		{llmq.ModelRef{Alias: "small", Target: "home"}, llmq.OpChat, llmq.FallbackChain},
 		{llmq.ModelRef{Alias: "small"}, llmq.OpEmbeddings, llmq.FallbackChain},
 	} {
-		if steps, err := rules.Chain(catalogue(), ask); err != nil || write(steps) != "small@home" {
+		if steps, err := rules.Chain(catalogue(), ask, anything); err != nil || write(steps) != "small@home" {
 			t.Errorf("Chain(%+v) = %q, %v", ask, write(steps), err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestChain_HoldsItsPromises(t *testing.T) {
 			Model: llmq.ModelRef{Alias: rapid.SampledFrom(aliases).Draw(rt, "model")}, Op: rapid.SampledFrom(llmq.Ops()).Draw(rt, "op"),
 			Policy: rapid.SampledFrom([]llmq.FallbackPolicy{llmq.FallbackChain, llmq.FallbackTarget}).Draw(rt, "policy"),
 		}
-		steps, err := rules.Chain(llmq.NewCatalogue(models), ask)
+		steps, err := rules.Chain(llmq.NewCatalogue(models), ask, anything)
 		if err != nil {
 			if steps != nil {
 				rt.Fatalf("%v beside %v", steps, err)
@@ -166,4 +166,36 @@ func TestChain_HoldsItsPromises(t *testing.T) {
 			}
 		}
 	})
+}
+
+func anything(llmq.Target) bool { return true }
+
+// KT4, SEC05: what the key may not use is left out of the chain, whole models and single targets; a key that may use
+// none of it is refused. A pin is no way around.
+func TestChain_LeavesOutWhatTheKeyMayNotUse(t *testing.T) {
+	t.Parallel()
+	rules := fallback.Rules{Models: map[string][]fallback.Model{"big": {{Alias: "small"}}}}
+	for _, tc := range []struct {
+		allowed llmq.ModelSet
+		ask     string
+		want    string
+	}{
+		{llmq.ModelSet{"big", "small"}, "big", "big@home big@apac small@home"},
+		{llmq.ModelSet{"big"}, "big", "big@home big@apac"},
+		{llmq.ModelSet{"big@apac"}, "big", "big@apac"},
+		{llmq.ModelSet{"big@apac", "small"}, "big", "big@apac small@home"},
+		{llmq.ModelSet{"small"}, "big@home", ""},
+		{llmq.ModelSet{"big@apac"}, "big@home", ""},
+		{llmq.ModelSet{"bi", "big@", "@home", "home"}, "big", ""},
+		{nil, "big", ""},
+	} {
+		ref, err := llmq.ParseModelRef(tc.ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, err := rules.Chain(catalogue(), fallback.Ask{Model: ref, Op: llmq.OpChat, Policy: llmq.FallbackChain}, tc.allowed.Has)
+		if write(steps) != tc.want || (tc.want == "") != errors.Is(err, llmq.CodeForbidden) {
+			t.Errorf("%s with %q = %q, %v; want %q", tc.ask, tc.allowed, write(steps), err, tc.want)
+		}
+	}
 }

@@ -1,106 +1,43 @@
 package httpapi
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 )
 
-func TestStaticKeys_KnowTheirCallers(t *testing.T) {
-	t.Parallel()
-	b := setup(t, ok)
-	for value, want := range map[string]Caller{
-		"Bearer k-test": {"team-a", "k1"}, "bearer k-test": {"team-a", "k1"}, "BEARER other": {"team-b", "k2"},
-	} {
-		if got, err := b.door.auth.Check(value); err != nil || got != want {
-			t.Errorf("%s: got %v, %v", value, got, err)
-		}
-	}
-}
-
-// SEC02, but for the status of two values, which is the door's.
-func TestStaticKeys_RefuseInOneSentence(t *testing.T) {
-	t.Parallel()
-	b := setup(t, ok)
-	_, missing := b.door.auth.Check("")
-	for _, value := range []string{
-		"Bearer ' OR 1=1--", "Basic x", "Basic k-test", "Bearer", "Bearer ", "Bearer  k-test", "Bearer k-test ", "Bearer k-tesT", "k-test", "Bearer k-test, Bearer k-test",
-		"Bearer " + strings.Repeat("x", 8<<10), "Bearer k-test" + strings.Repeat(" ", 600), "Bearer\tk-test", "\x00",
-	} {
-		got, err := b.door.auth.Check(value)
-		if !errors.Is(err, llmq.CodeInvalidKey) || err.Error() != missing.Error() || got != (Caller{}) {
-			t.Errorf("%.40q: got %v, %v", value, got, err)
-		}
-	}
-}
-
-func TestStaticKeys_TellWhoSentAProvidersKey(t *testing.T) {
-	t.Parallel()
-	b := setup(t, ok)
-	for _, value := range []string{
-		"Bearer sk-proj-canary7f3a", "Bearer ABSKcanary7f3a", "bearer bedrock-api-key-canary7f3a", "sk-canary7f3a",
-		"AWS4-HMAC-SHA256 Credential=canary7f3a/20260101/eu-central-1/bedrock/aws4_request, SignedHeaders=host, Signature=00",
-	} {
-		_, err := b.door.auth.Check(value)
-		if !errors.Is(err, llmq.CodeInvalidKey) || !strings.Contains(err.Error(), "rotate") || strings.Contains(err.Error(), "canary7f3a") {
-			t.Errorf("%.20s: got %v", value, err)
-		}
-	}
-}
-
-// A key of ours may look like a provider's; it is still ours.
-func TestStaticKeys_TakeAKeyThatLooksForeign(t *testing.T) {
-	t.Parallel()
-	keys, err := NewStaticKeys([]StaticKey{{ID: "k", Tenant: "t", Secret: "sk-local"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, err := keys.Check("Bearer sk-local"); err != nil || c.tenant != "t" {
-		t.Errorf("got %v, %v", c, err)
-	}
-}
-
-func TestNewStaticKeys_ListsEveryFaultWithoutASecret(t *testing.T) {
-	t.Parallel()
-	_, err := NewStaticKeys([]StaticKey{
-		{ID: "", Tenant: "a", Secret: "canary-1"},
-		{ID: "b", Tenant: "Not A Tenant", Secret: "canary-2"},
-		{ID: "c", Tenant: "a", Secret: ""},
-		{ID: "d", Tenant: "a", Secret: "canary 3"},
-		{ID: "b", Tenant: "a", Secret: "canary-2"},
-		{ID: "e", Tenant: "a", Secret: strings.Repeat("x", 506)},
-	})
-	if err == nil {
-		t.Fatal("want an error")
-	}
-	for _, want := range []string{"key 1", "key 2", "key 3", "key 4", "key 5 (\"b\"): the id is used twice", `the secret is that of key "b" too`, "key 6"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is missing in: %v", want, err)
-		}
-	}
-	if strings.Contains(err.Error(), "canary") {
-		t.Errorf("a secret is shown: %v", err)
-	}
-	if _, err := NewStaticKeys(nil); err == nil {
-		t.Error("no key at all was taken")
-	}
-}
-
+// SEC02, KT2: one body for whatever is no key, and no piece of it in any output.
 func TestServeHTTP_BadKeyIsOneBodyForAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ok)
 	missing := b.chat("Authorization", "")
-	wrong := b.chat("Authorization", "Bearer canary7f3a")
 	b.refused(t, missing, http.StatusUnauthorized, llmq.CodeInvalidKey)
-	if missing.Body.String() != wrong.Body.String() || missing.Header().Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("the bodies differ: %s %s", missing.Body, wrong.Body)
+	if missing.Header().Get("WWW-Authenticate") != "Bearer" {
+		t.Errorf("WWW-Authenticate is %q", missing.Header().Get("WWW-Authenticate"))
+	}
+	otherTag := testSecret[:len(testSecret)-6] + "canary"
+	for _, value := range []string{"Bearer canary7f3a", "Basic canary7f3a", "Bearer " + otherTag, "Bearer ' OR 1=1--canary7f3a", "Bearer " + strings.Repeat("canary7f3a", 800)} {
+		wrong := b.chat("Authorization", value)
+		if wrong.Code != http.StatusUnauthorized || wrong.Body.String() != missing.Body.String() {
+			t.Errorf("%.30s: %d %s", value, wrong.Code, wrong.Body)
+		}
+	}
+	if strings.Contains(b.log.String(), "canary") {
+		t.Errorf("a piece of a key is in the log: %s", b.log)
 	}
 }
 
+// SEC02.
 func TestServeHTTP_TwoAuthorizationValuesAre400(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ok)
@@ -112,23 +49,159 @@ func TestServeHTTP_TwoAuthorizationValuesAre400(t *testing.T) {
 	b.refused(t, w, http.StatusBadRequest, llmq.CodeInvalidRequest)
 }
 
-// An authenticator that vouches for nobody lets nobody in.
-func TestServeHTTP_AuthenticatorWithoutACallerIs403(t *testing.T) {
-	t.Parallel()
+// keyed is a door at which one key calls.
+func keyed(t *testing.T, w auth.Wish, rates Rates) (*bundle, auth.Issued) {
+	t.Helper()
+	keys := authtest.New()
+	key := keys.Issue(w)
 	b := setup(t, ok)
-	b.door.auth = authFunc(func(string) (Caller, error) { return Caller{}, nil })
-	b.refused(t, b.chat(), http.StatusForbidden, llmq.CodeForbidden)
+	b.door.keys, b.door.rates = keys.Checker, rates
+	return b, key
 }
 
-func TestNewCaller_NeedsATenant(t *testing.T) {
+// KT4: scope, lane and model are the key's; what it lacks is 403, before anything is handed over. A key of a single
+// target may call its model, by its name or pinned.
+func TestServeHTTP_KeyMayDoWhatItLists(t *testing.T) {
 	t.Parallel()
-	for _, tenant := range []string{"", "A", strings.Repeat("a", 49), "a/b"} {
-		if c, err := NewCaller(tenant, "k"); err == nil || c.may() == nil {
-			t.Errorf("%q: got %v", tenant, c)
+	chat := func(model string) string { return `{"model":"` + model + `","messages":[]}` }
+	for _, tc := range []struct {
+		name, path, body, lane string
+		change                 func(*auth.Wish)
+		status                 int
+	}{
+		{"all", "/v1/chat/completions", chat("chat-a"), "", func(*auth.Wish) {}, 200},
+		{"no scope", "/v1/chat/completions", chat("chat-a"), "", func(w *auth.Wish) { w.Scopes = nil }, 403},
+		{"other scopes", "/v1/chat/completions", chat("chat-a"), "", func(w *auth.Wish) { w.Scopes = []auth.Scope{"submit", "read", "cancel", "batch"} }, 403},
+		{"no model", "/v1/chat/completions", chat("chat-a"), "", func(w *auth.Wish) { w.Models = nil }, 403},
+		{"another model", "/v1/chat/completions", chat("both-a"), "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"chat-a"} }, 403},
+		{"by the provider's name", "/v1/chat/completions", chat("m2"), "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"chat-a"} }, 403},
+		{"one target", "/v1/chat/completions", chat("chat-a"), "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"chat-a@us"} }, 200},
+		{"one target, pinned", "/v1/chat/completions", chat("chat-a@us"), "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"chat-a@us"} }, 200},
+		{"another target, pinned", "/v1/chat/completions", chat("chat-a@eu"), "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"chat-a@us"} }, 403},
+		{"a target of another wire", "/v1/chat/completions", chat("both-a"), "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"both-a@conv"} }, 403},
+		{"no lane", "/v1/chat/completions", chat("chat-a"), "", func(w *auth.Wish) { w.Lanes = nil }, 403},
+		{"another lane", "/v1/chat/completions", chat("chat-a"), "bulk", func(w *auth.Wish) { w.Lanes = []llmq.Lane{"rt", "bg"} }, 403},
+		{"its lane", "/v1/chat/completions", chat("chat-a"), "bulk", func(w *auth.Wish) { w.Lanes = []llmq.Lane{"bulk"} }, 200},
+		{"in the path", "/model/conv-a/converse", `{}`, "", func(w *auth.Wish) { w.Models = llmq.ModelSet{"chat-a"} }, 403},
+		{"a gap", "/v1/responses", `{}`, "", func(w *auth.Wish) { w.Scopes = nil }, 403},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			wish := authtest.All("team-a", "chat-a", "conv-a", "both-a")
+			tc.change(&wish)
+			b, key := keyed(t, wish, authtest.NoRates{})
+			w := b.send(http.MethodPost, tc.path, tc.body, "Authorization", "Bearer "+key.Key, "X-LLMQ-Lane", tc.lane)
+			if w.Code != tc.status || (tc.status == 200) != (len(b.calls.requests()) == 1) {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, tc.status)
+			}
+			if tc.status == 403 && !strings.Contains(w.Body.String(), key.Record.KID) {
+				t.Errorf("the key is not named: %s", w.Body)
+			}
+		})
+	}
+}
+
+// KT4: a key sees the models that it may call, each with the wires that it may call it on.
+func TestModels_AreTheKeys(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		models llmq.ModelSet
+		want   []string
+	}{
+		{nil, nil},
+		{llmq.ModelSet{"chat-a@us", "both-a@conv", "gone"}, []string{"chat-a [openai]", "both-a [converse]"}},
+	} {
+		b, key := keyed(t, auth.Wish{Tenant: "team-a", Models: tc.models}, authtest.NoRates{})
+		w := b.send(http.MethodGet, "/v1/models", "", "Authorization", "Bearer "+key.Key)
+		var list struct {
+			Data []struct {
+				ID    string
+				Wires []string
+			}
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		var got []string
+		for _, m := range list.Data {
+			got = append(got, m.ID+" ["+strings.Join(m.Wires, " ")+"]")
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%q lists %q, want %q", tc.models, got, tc.want)
 		}
 	}
 }
 
-type authFunc func(string) (Caller, error)
+type rateFunc func(kid string, perMinute int, call string) (auth.Rate, error)
 
-func (f authFunc) Check(a string) (Caller, error) { return f(a) }
+func (f rateFunc) Take(_ context.Context, kid string, perMinute int, call string) (auth.Rate, error) {
+	return f(kid, perMinute, call)
+}
+
+// A15: the key's own rate is told on every answer, a refused one says when the next fits, and a call is counted once,
+// whatever it is.
+func TestServeHTTP_KeysRateIsTold(t *testing.T) {
+	t.Parallel()
+	wish := authtest.All("team-a", "chat-a")
+	wish.CallsPerMinute = 7
+	var seen []string
+	left := 1
+	b, key := keyed(t, wish, rateFunc(func(kid string, perMinute int, call string) (auth.Rate, error) {
+		seen = append(seen, call)
+		r := auth.Rate{Limit: perMinute, Left: left, Reset: 60 * time.Second}
+		if left < 0 {
+			r.Left, r.RetryAfter, r.Reset = 0, 2345*time.Millisecond, 59*time.Second
+		}
+		left--
+		return r, nil
+	}))
+	headers := func(w *httptest.ResponseRecorder) string {
+		h := w.Header()
+		return h.Get("X-Ratelimit-Limit-Requests") + " " + h.Get("X-Ratelimit-Remaining-Requests") + " " + h.Get("X-Ratelimit-Reset-Requests")
+	}
+	good := b.chat("Authorization", "Bearer "+key.Key)
+	if got := headers(good); good.Code != 200 || got != "7 1 1m0s" {
+		t.Errorf("first: %d %s", good.Code, got)
+	}
+	bad := b.send(http.MethodPost, "/v1/chat/completions", `{`, "Authorization", "Bearer "+key.Key)
+	if got := headers(bad); bad.Code != 400 || got != "7 0 1m0s" {
+		t.Errorf("a bad call: %d %s", bad.Code, got)
+	}
+	w := b.chat("Authorization", "Bearer "+key.Key)
+	if code, _ := openAI(t, w); w.Code != 429 || code != "rate_limited" || headers(w) != "7 0 59s" ||
+		w.Header().Get("Retry-After") != "3" || w.Header().Get("Retry-After-Ms") != "2345" || w.Header().Get("X-Should-Retry") != "true" {
+		t.Errorf("refused: %d %s %v", w.Code, w.Body, w.Header())
+	}
+	if models := b.send(http.MethodGet, "/v1/models", "", "Authorization", "Bearer "+key.Key); models.Code != 200 || len(seen) != 3 {
+		t.Errorf("the list of models: %d; %d calls were counted, want 3", models.Code, len(seen))
+	}
+	if len(b.calls.requests()) != 1 || seen[0] == seen[1] {
+		t.Errorf("%d calls were handed over; ids %q", len(b.calls.requests()), seen)
+	}
+}
+
+// D11: a lost state store takes no door down.
+func TestServeHTTP_RateThatCantBeCountedLetsPass(t *testing.T) {
+	t.Parallel()
+	wish := authtest.All("team-a", "chat-a")
+	wish.CallsPerMinute = 1
+	b, key := keyed(t, wish, rateFunc(func(string, int, string) (auth.Rate, error) { return auth.Rate{}, errors.New("lost") }))
+	if w := b.chat("Authorization", "Bearer "+key.Key); w.Code != 200 || w.Header().Get("X-Ratelimit-Limit-Requests") != "" {
+		t.Errorf("got %d %v", w.Code, w.Header())
+	}
+}
+
+// KT3: who can't be checked is not served, and may come back.
+func TestServeHTTP_KeysThatCantBeReadAre503(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ok)
+	keys := authtest.New()
+	key := keys.Issue(authtest.All("team-a", "chat-a"))
+	keys.Objects.Fail(errors.New("S3 is down"))
+	b.door.keys = keys.Checker
+	w := b.chat("Authorization", "Bearer "+key.Key)
+	b.refused(t, w, http.StatusServiceUnavailable, llmq.CodeQueueUnavailable)
+	if w.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}

@@ -101,7 +101,7 @@ func openAIType(info llmq.CodeInfo) string {
 // Faults of our own stay 500, as an SDK expects of a broken service.
 func bedrockError(info llmq.CodeInfo) (exception string, status int) {
 	switch info.Code {
-	case llmq.CodeInvalidKey:
+	case llmq.CodeInvalidKey, llmq.CodeKeyRevoked:
 		return "UnrecognizedClientException", info.Status
 	case llmq.CodeForbidden:
 		return "AccessDeniedException", info.Status

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 )
 
 // exchange is one request and its answer. Nothing of it outlives ServeHTTP.
@@ -20,7 +22,7 @@ type exchange struct {
 	r       *http.Request
 	path    string // as it came, percent-encoded
 	matched matched
-	caller  Caller
+	caller  auth.Caller
 	id      string    // the request's id: the caller's once it is read, ours before
 	lane    llmq.Lane // "" until it is read
 	start   time.Time
@@ -31,15 +33,15 @@ type exchange struct {
 }
 
 // unsupported answers the routes that real SDKs try and this release does not serve.
-func (h *Handler) unsupported(x *exchange, c Caller) error {
-	if err := c.may(); err != nil {
+func (h *Handler) unsupported(x *exchange, c auth.Caller) error {
+	if err := c.May(x.matched.access.scope()); err != nil {
 		return err
 	}
 	return llmq.Errorf(llmq.CodeUnsupported, "%s is not served by this release, which has no streaming, no Responses and no InvokeModel; use one of %s", x.matched.Path, paths())
 }
 
 // health says that the door is there, to whoever asks.
-func (h *Handler) health(x *exchange, _ Caller) error {
+func (h *Handler) health(x *exchange, _ auth.Caller) error {
 	x.answer(http.StatusOK, "application/json", []byte(`{"status":"ok"}`))
 	return nil
 }
@@ -52,9 +54,9 @@ type modelJSON struct {
 	Wires   []llmq.Wire `json:"wires"` // ours: the dialects that the model can be called in
 }
 
-// models lists the configured models in OpenAI's shape.
-func (h *Handler) models(x *exchange, c Caller) error {
-	if err := c.may(); err != nil {
+// models lists what the caller's key may use of the configured models, in OpenAI's shape.
+func (h *Handler) models(x *exchange, c auth.Caller) error {
+	if err := c.May(x.matched.access.scope()); err != nil {
 		return err
 	}
 	list := struct {
@@ -62,6 +64,10 @@ func (h *Handler) models(x *exchange, c Caller) error {
 		Data   []modelJSON `json:"data"`
 	}{Object: "list", Data: []modelJSON{}}
 	for _, m := range h.catalogue.Models() {
+		m.Targets = slices.DeleteFunc(slices.Clone(m.Targets), func(t llmq.Target) bool { return !c.Models().Has(t) })
+		if len(m.Targets) == 0 {
+			continue
+		}
 		list.Data = append(list.Data, modelJSON{ID: m.Alias, Object: "model", Created: h.since.Unix(), OwnedBy: "llmq", Wires: m.Wires()})
 	}
 	body, err := encode(list)
@@ -73,7 +79,7 @@ func (h *Handler) models(x *exchange, c Caller) error {
 }
 
 // complete runs one call: read, resolve, hand over, wait, answer.
-func (h *Handler) complete(x *exchange, c Caller) error {
+func (h *Handler) complete(x *exchange, c auth.Caller) error {
 	req, err := h.read(x, c)
 	if err != nil {
 		return err

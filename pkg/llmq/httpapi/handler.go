@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 )
 
@@ -67,9 +68,10 @@ func (c Config) faults() []error {
 
 // Deps are what the door works with. All are required.
 type Deps struct {
-	Calls         Calls
-	Authenticator Authenticator
-	Catalogue     llmq.Catalogue // at least one model
+	Calls     Calls
+	Keys      *auth.Checker
+	Rates     Rates
+	Catalogue llmq.Catalogue // at least one model
 	// HashID names a user or a session: the door keeps no other form of them. An empty id
 	// stays empty.
 	HashID func(id string) string
@@ -83,7 +85,8 @@ func (d Deps) faults() []error {
 		missing bool
 	}{
 		{"Calls", d.Calls == nil},
-		{"Authenticator", d.Authenticator == nil},
+		{"Keys", d.Keys == nil},
+		{"Rates", d.Rates == nil},
 		{"Catalogue", len(d.Catalogue.Models()) == 0},
 		{"HashID", d.HashID == nil},
 		{"Logger", d.Logger == nil},
@@ -99,7 +102,8 @@ func (d Deps) faults() []error {
 type Handler struct {
 	cfg       Config
 	calls     Calls
-	auth      Authenticator
+	keys      *auth.Checker
+	rates     Rates
 	catalogue llmq.Catalogue
 	hashID    func(string) string
 	log       *slog.Logger
@@ -115,7 +119,7 @@ func New(cfg Config, deps Deps) (*Handler, error) {
 		return nil, fmt.Errorf("make the door: %w", errors.Join(faults...))
 	}
 	return &Handler{
-		cfg: cfg, calls: deps.Calls, auth: deps.Authenticator, catalogue: deps.Catalogue, hashID: deps.HashID, log: deps.Logger,
+		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, catalogue: deps.Catalogue, hashID: deps.HashID, log: deps.Logger,
 		since: time.Now(), limits: strictjson.Default(),
 	}, nil
 }
@@ -132,46 +136,36 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			x.fail(llmq.Errorf(llmq.CodeInternal, "an internal error ended the request"))
 		}
 	}()
-	if err := h.serve(x); err != nil {
+	if err := h.serve(x); err != nil { //nolint:contextcheck // the request carries the context
 		x.fail(llmq.AsError(err))
 	}
 }
 
 // serve finds the route and lets the caller in. Only an open route runs without a
-// key; all others get a [Caller] that nobody but the authenticator fills (KT5).
+// key; all others get an [auth.Caller] that nobody but the check fills (KT5).
 func (h *Handler) serve(x *exchange) error {
 	m, err := match(x.r.Method, x.path)
 	x.matched = m
 	if errors.Is(err, llmq.CodeUnknownRoute) {
 		return err // there is nothing behind it to protect
 	}
-	if !m.open {
-		caller, authErr := h.authenticate(x.r)
-		if authErr != nil {
+	if m.access != open {
+		if authErr := h.admit(x); authErr != nil {
 			return authErr // the same for a method that is not allowed
 		}
-		x.caller = caller
 	}
 	if err != nil {
 		return err
 	}
+	if m.access == caller {
+		if err := x.caller.May(m.access.scope()); err != nil {
+			return err
+		}
+		if err := h.charge(x); err != nil {
+			return err
+		}
+	}
 	return m.serve(h, x, x.caller)
-}
-
-func (h *Handler) authenticate(r *http.Request) (Caller, error) {
-	values := r.Header.Values("Authorization")
-	if len(values) > 1 {
-		return Caller{}, llmq.Errorf(llmq.CodeInvalidRequest, "the Authorization header is given %d times; send it once", len(values)).At("Authorization")
-	}
-	var value string
-	if len(values) == 1 {
-		value = values[0]
-	}
-	c, err := h.auth.Check(value)
-	if err != nil {
-		return Caller{}, err
-	}
-	return c, c.may()
 }
 
 // finish logs the exchange: who, what, how it ended, how long it took.
@@ -180,7 +174,7 @@ func (h *Handler) finish(x *exchange) {
 	attrs := []slog.Attr{
 		slog.String("request_id", x.id), slog.String("method", llmq.Clip(x.r.Method, 16)), slog.String("route", x.matched.Path),
 		slog.Int("status", x.status), slog.Duration("took", time.Since(x.start)),
-		slog.String("tenant", x.caller.tenant), slog.String("key_id", x.caller.keyID),
+		slog.String("tenant", x.caller.Tenant()), slog.String("key_id", x.caller.KeyID()),
 	}
 	if x.err != nil {
 		attrs = append(attrs, slog.String("code", string(x.err.Code)))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 )
 
 var testNow = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
@@ -219,17 +220,13 @@ func FuzzPathModel(f *testing.F) {
 
 // Whatever the path is: no panic, no call unless a model is found, never a 5xx.
 func FuzzServeHTTP_Path(f *testing.F) {
-	keys, err := NewStaticKeys([]StaticKey{{ID: "k1", Tenant: "team-a", Secret: testSecret}})
-	if err != nil {
-		f.Fatal(err)
-	}
 	for _, s := range []string{"/v1/chat/completions", "/model/conv-a/converse", "/model//converse", "/model/%2e%2e/converse", "/model/a%252Fb/converse", "/health", "//", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
 		b := &bundle{calls: &fakeCalls{do: ok}, log: &lockedBuffer{}}
 		var err error
-		if b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Authenticator: keys, Catalogue: catalogue(), HashID: hashed, Logger: discard()}); err != nil {
+		if b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Keys: testKeys.Door(), Rates: authtest.NoRates{}, Catalogue: catalogue(), HashID: hashed, Logger: discard()}); err != nil {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(chatBody))

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -91,7 +92,12 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-const testSecret = "k-test"
+// The key of a tenant that may use everything.
+var (
+	testKeys   = authtest.New()
+	testKey    = testKeys.Issue(authtest.All("team-a", "chat-a", "conv-a", "both-a", "raw-a"))
+	testSecret = testKey.Key
+)
 
 func catalogue() llmq.Catalogue {
 	return llmq.NewCatalogue([]llmq.Model{
@@ -125,12 +131,9 @@ func ok(context.Context, llmq.Request) (*llmq.Reply, error) {
 
 func setup(t *testing.T, do func(context.Context, llmq.Request) (*llmq.Reply, error)) *bundle {
 	t.Helper()
-	keys, err := NewStaticKeys([]StaticKey{{ID: "k1", Tenant: "team-a", Secret: testSecret}, {ID: "k2", Tenant: "team-b", Secret: "other"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := &bundle{calls: &fakeCalls{do: do}, log: &lockedBuffer{}}
-	b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Authenticator: keys, Catalogue: catalogue(), HashID: hashed, Logger: slog.New(slog.NewJSONHandler(b.log, nil))})
+	var err error
+	b.door, err = New(DefaultConfig(), Deps{Calls: b.calls, Keys: testKeys.Door(), Rates: authtest.NoRates{}, Catalogue: catalogue(), HashID: hashed, Logger: slog.New(slog.NewJSONHandler(b.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +191,7 @@ func TestNew_ListsEverythingThatIsMissing(t *testing.T) {
 	if err == nil {
 		t.Fatal("want an error")
 	}
-	for _, want := range []string{"BodyLimit", "Wait", "Timeouts[rt]", "Timeouts[bg]", "Timeouts[bulk]", "Calls", "Authenticator", "Catalogue", "HashID", "Logger"} {
+	for _, want := range []string{"BodyLimit", "Wait", "Timeouts[rt]", "Timeouts[bg]", "Timeouts[bulk]", "Calls", "Keys", "Rates", "Catalogue", "HashID", "Logger"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in: %v", want, err)
 		}
@@ -212,7 +215,7 @@ func TestChat_HandsTheBytesOnAndBack(t *testing.T) {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	reqs := b.calls.requests()
-	if len(reqs) != 1 || string(reqs[0].Body) != chatBody || reqs[0].Tenant != "team-a" || reqs[0].KeyID != "k1" || reqs[0].Op != llmq.OpChat {
+	if len(reqs) != 1 || string(reqs[0].Body) != chatBody || reqs[0].Tenant != "team-a" || reqs[0].KeyID != testKey.Record.KID || len(reqs[0].Allowed) != 4 || reqs[0].Op != llmq.OpChat {
 		t.Errorf("handed over: %+v", reqs)
 	}
 }

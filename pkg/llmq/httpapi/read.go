@@ -13,13 +13,14 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 )
 
 // read makes a call of an HTTP request, or refuses it. Whatever can't work is refused
 // here, before anything is written or sent.
-func (h *Handler) read(x *exchange, c Caller) (llmq.Request, error) {
-	if err := c.may(); err != nil {
+func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
+	if err := c.May(x.matched.access.scope()); err != nil {
 		return llmq.Request{}, err
 	}
 	now := time.Now()
@@ -40,11 +41,15 @@ func (h *Handler) read(x *exchange, c Caller) (llmq.Request, error) {
 	if err != nil {
 		return llmq.Request{}, err
 	}
-	if err := h.resolve(ref, op); err != nil {
+	targets, err := h.resolve(ref, op)
+	if err != nil {
+		return llmq.Request{}, err
+	}
+	if err := c.MayUse(o.lane, ref, targets); err != nil {
 		return llmq.Request{}, err
 	}
 	return llmq.Request{
-		ID: x.id, Tenant: c.tenant, KeyID: c.keyID, Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
+		ID: x.id, Tenant: c.Tenant(), KeyID: c.KeyID(), Allowed: c.Models(), Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
 		Deadline: o.deadline, Body: body, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
 	}, nil
 }
@@ -131,17 +136,17 @@ func pathModel(escaped string) (llmq.ModelRef, error) {
 }
 
 // resolve refuses a model that is unknown or does not speak the path's wire, and says
-// in the latter case where it can be called.
-func (h *Handler) resolve(ref llmq.ModelRef, op llmq.Op) error {
-	m, _, err := h.catalogue.Resolve(ref, op.Wire())
+// in the latter case where it can be called. It returns the targets that would serve it.
+func (h *Handler) resolve(ref llmq.ModelRef, op llmq.Op) ([]llmq.Target, error) {
+	m, targets, err := h.catalogue.Resolve(ref, op.Wire())
 	if err == nil {
-		return nil
+		return targets, nil
 	}
 	e := *llmq.AsError(err)
 	if e.Code == llmq.CodeWrongWire {
 		e.Message = fmt.Sprintf("model %q does not speak the %s wire; %s", llmq.Clip(ref.String(), 80), op.Wire(), h.wayOut(ref, m))
 	}
-	return &e
+	return nil, &e
 }
 
 // wayOut names the paths that a model can be called at.

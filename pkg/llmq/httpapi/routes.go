@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 )
 
 // Route is one row of the door's table.
@@ -23,9 +24,26 @@ const maxPathBytes = 4096
 // route is a row with what it does.
 type route struct {
 	Route
-	open  bool // no key is asked for
-	op    llmq.Op
-	serve func(*Handler, *exchange, Caller) error
+	access access
+	op     llmq.Op
+	serve  func(*Handler, *exchange, auth.Caller) error
+}
+
+// access is what a route asks of a key.
+type access int
+
+const (
+	open   access = iota // no key
+	anyKey               // a key that holds
+	caller               // the scope call, and one of the key's calls of the minute
+)
+
+// scope is what a key must have.
+func (a access) scope() auth.Scope {
+	if a == caller {
+		return auth.ScopeCall
+	}
+	return ""
 }
 
 // table is every route there is (SECURITY-DESIGN KT5: one table, golden-tested).
@@ -33,21 +51,21 @@ func table() []route { return append(served(), gaps()...) }
 
 func served() []route {
 	return []route{
-		{Route{http.MethodPost, "/v1/chat/completions"}, false, llmq.OpChat, (*Handler).complete},
-		{Route{http.MethodPost, "/v1/embeddings"}, false, llmq.OpEmbeddings, (*Handler).complete},
-		{Route{http.MethodGet, "/v1/models"}, false, "", (*Handler).models},
-		{Route{http.MethodPost, "/model/" + modelID + "/converse"}, false, llmq.OpConverse, (*Handler).complete},
-		{Route{http.MethodGet, "/health"}, true, "", (*Handler).health},
+		{Route{http.MethodPost, "/v1/chat/completions"}, caller, llmq.OpChat, (*Handler).complete},
+		{Route{http.MethodPost, "/v1/embeddings"}, caller, llmq.OpEmbeddings, (*Handler).complete},
+		{Route{http.MethodGet, "/v1/models"}, anyKey, "", (*Handler).models},
+		{Route{http.MethodPost, "/model/" + modelID + "/converse"}, caller, llmq.OpConverse, (*Handler).complete},
+		{Route{http.MethodGet, "/health"}, open, "", (*Handler).health},
 	}
 }
 
 // gaps are the routes that SDKs know and this release does not serve: they say so.
 func gaps() []route {
 	return []route{
-		{Route{http.MethodPost, "/v1/responses"}, false, "", (*Handler).unsupported},
-		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, false, "", (*Handler).unsupported},
-		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, false, "", (*Handler).unsupported},
-		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, false, "", (*Handler).unsupported},
+		{Route{http.MethodPost, "/v1/responses"}, caller, "", (*Handler).unsupported},
+		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, caller, "", (*Handler).unsupported},
+		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, caller, "", (*Handler).unsupported},
+		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, caller, "", (*Handler).unsupported},
 	}
 }
 

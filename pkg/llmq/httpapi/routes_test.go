@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 )
 
 // KT5: the routes, and which of them are open, change only by a visible change here.
@@ -15,14 +16,11 @@ func TestRoutes_AreTheGoldenTable(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	for _, rt := range table() {
-		key, op := "key", string(rt.op)
-		if rt.open {
-			key = "open"
-		}
+		key, op := map[access]string{open: "open", anyKey: "any key", caller: "call"}[rt.access], string(rt.op)
 		if op == "" {
 			op = "-"
 		}
-		fmt.Fprintf(&b, "%-4s %-4s %-10s %s\n", rt.Method, key, op, rt.Path)
+		fmt.Fprintf(&b, "%-4s %-7s %-10s %s\n", rt.Method, key, op, rt.Path)
 	}
 	golden(t, "testdata/routes.golden", b.String())
 }
@@ -35,7 +33,7 @@ func TestServeHTTP_EveryRouteAndMethodNeedsAKeyButHealth(t *testing.T) {
 			b := setup(t, ok)
 			w := b.send(method, strings.Replace(rt.Path, modelID, "conv-a", 1), chatBody, "Authorization", "")
 			want := http.StatusUnauthorized
-			if rt.open {
+			if rt.access == open {
 				want = http.StatusMethodNotAllowed
 				if method == rt.Method {
 					want = http.StatusOK
@@ -53,11 +51,11 @@ func TestHandlers_RefuseTheZeroCaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t, ok)
 	for _, rt := range table() {
-		if rt.open {
+		if rt.access == open {
 			continue
 		}
 		x := &exchange{w: httptest.NewRecorder(), r: httptest.NewRequest(rt.Method, "/", strings.NewReader(chatBody)), matched: matched{route: rt, model: "conv-a"}}
-		if err := llmq.AsError(rt.serve(b.door, x, Caller{})); err == nil || err.Code != llmq.CodeForbidden {
+		if err := llmq.AsError(rt.serve(b.door, x, auth.Caller{})); err == nil || err.Code != llmq.CodeForbidden {
 			t.Errorf("%s: got %v, want forbidden", rt.Path, err)
 		}
 	}

@@ -11,10 +11,17 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud/valkey"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
+)
+
+// The key that the benchmark calls with.
+var (
+	testKeys = authtest.New()
+	benchKey = testKeys.Issue(authtest.All("bench", "chat-a")).Key
 )
 
 // instant is a provider that answers at once.
@@ -62,7 +69,7 @@ func BenchmarkOneCall(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions",
 			strings.NewReader(`{"model":"chat-a","messages":[{"role":"user","content":"hello, queue"}]}`))
-		req.Header.Set("Authorization", "Bearer bench-key")
+		req.Header.Set("Authorization", "Bearer "+benchKey)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", "bench-"+strconv.Itoa(i))
 		rec := httptest.NewRecorder()
@@ -79,12 +86,8 @@ func oneProcess(b *testing.B, server *valkey.Server) (http.Handler, *worker.Work
 	p := newProcess(b, rdb, preset(b, rdb))
 	p.logger = slog.New(slog.DiscardHandler)
 	q := &handOver{messages: make(chan queue.Message, 1)}
-	auth, err := httpapi.NewStaticKeys([]httpapi.StaticKey{{ID: "bench", Tenant: "bench", Secret: "bench-key"}})
-	if err != nil {
-		b.Fatal(err)
-	}
 	door, err := httpapi.New(httpapi.DefaultConfig(), httpapi.Deps{
-		Calls: p.client(q), Authenticator: auth, Catalogue: catalogue(), Logger: p.logger, HashID: func(id string) string { return id },
+		Calls: p.client(q), Keys: testKeys.Checker, Rates: authtest.NoRates{}, Catalogue: catalogue(), Logger: p.logger, HashID: func(id string) string { return id },
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/idhash"
+	"github.com/llm-queue/llmq/pkg/llmq/keyrate"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -54,7 +55,7 @@ func (p *Process) Door(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	auth, err := p.staticKeys(ctx)
+	checker, err := p.checker(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,19 +68,7 @@ func (p *Process) Door(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.New(cfg, httpapi.Deps{Calls: c, HashID: ids.Hash, Authenticator: auth, Catalogue: p.Catalogue, Logger: p.Log})
-}
-
-func (p *Process) staticKeys(ctx context.Context) (*httpapi.StaticKeys, error) {
-	keys := make([]httpapi.StaticKey, 0, len(p.Config.Keys))
-	for _, k := range p.Config.Keys {
-		secret, err := p.secrets.Resolve(ctx, k.Secret)
-		if err != nil {
-			return nil, fmt.Errorf("key %s: %w", k.ID, err)
-		}
-		keys = append(keys, httpapi.StaticKey{ID: k.ID, Tenant: k.Tenant, Secret: secret.Reveal()})
-	}
-	return httpapi.NewStaticKeys(keys)
+	return httpapi.New(cfg, httpapi.Deps{Calls: c, HashID: ids.Hash, Keys: checker, Rates: keyrate.New(p.valkey, p.space), Catalogue: p.Catalogue, Logger: p.Log})
 }
 
 func (p *Process) idHasher(ctx context.Context) (*idhash.Hasher, error) {

@@ -19,10 +19,7 @@ func (p *Process) cassettes() (func(http.RoundTripper) http.RoundTripper, error)
 	if err != nil {
 		return nil, llmq.Errorf(llmq.CodeConfiguration, "cassette.mode is of no known kind").Because(err)
 	}
-	refs := []config.Secret{p.Config.Valkey.Password, p.Config.Admin.Key, p.Config.IDSalt}
-	for _, k := range p.Config.Keys {
-		refs = append(refs, k.Secret)
-	}
+	refs := []config.Secret{p.Config.Valkey.Password, p.Config.Admin.Key, p.Config.IDSalt, p.Config.KeyPepper}
 	for _, c := range p.Config.Providers {
 		refs = append(refs, c.APIKey)
 	}

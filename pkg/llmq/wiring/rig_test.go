@@ -178,7 +178,7 @@ func (p *process) worker(name string, calls provider.Provider) *worker.Worker {
 		timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
 	}
 	w, err := worker.New(worker.Config{Names: names, Senders: queue.Senders{Own: []string{"door"}}, Catalogue: catalogue(), Timeouts: timeouts},
-		worker.Deps{Queue: noQueue{}, Engine: e, Bodies: noBodies{}, Log: p.logger})
+		worker.Deps{Queue: noQueue{}, Engine: e, Bodies: noBodies{}, Keys: testKeys.Records, Log: p.logger})
 	if err != nil {
 		p.t.Fatalf("new worker: %v", err)
 	}

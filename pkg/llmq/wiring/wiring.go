@@ -18,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/redis/go-redis/v9"
@@ -100,10 +99,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	p.batcher = queue.Batched(p.queue, cfg.Timing.SQSBatchWait)
 	p.bodies = noBodies{}
 	if cfg.Storage.Bucket != "" {
-		p.bodies = offload.New(s3.NewFromConfig(p.aws, func(o *s3.Options) {
-			o.BaseEndpoint = optional(cfg.Storage.Endpoint)
-			o.UsePathStyle = cfg.Storage.Endpoint != ""
-		}), cfg.Storage.Bucket, cfg.Queues.Account())
+		p.bodies = offload.New(p.s3(), cfg.Storage.Bucket, cfg.Queues.Account())
 	}
 	p.claims, p.capacity = claims.New(p.space), newGate(p.space, cfg, p.Catalogue, log)
 	p.results = results.New(p.valkey, p.space, p.bodies, cfg.Storage.InlineMaxBytes)

@@ -23,10 +23,14 @@ func (p *Process) Worker() (*worker.Worker, error) {
 	for lane, l := range p.Config.Lanes {
 		timeouts[lane] = worker.Timeouts{Default: l.Timeout, Max: l.MaxTimeout}
 	}
+	records, err := p.records()
+	if err != nil {
+		return nil, err
+	}
 	return worker.New(worker.Config{
 		Names: p.Config.Queues.Names(), Senders: p.Config.Senders(), Catalogue: p.Catalogue, Timeouts: timeouts,
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
-	}, worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Log: p.Log, Metrics: p.metrics, Store: p.store})
+	}, worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store})
 }
 
 // makeEngine is what runs calls in this process, [Process.engine].

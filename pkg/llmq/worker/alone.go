@@ -11,7 +11,8 @@ import (
 )
 
 // run has the engine run a message beside its neighbours or, once it has killed a worker, by itself.
-func (w *Worker) run(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, limit time.Time) engine.Verdict {
+// One that ends without an attempt has its end stored.
+func (w *Worker) run(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, ends *llmq.Error, limit time.Time) engine.Verdict {
 	waiting, cancel := ctx, context.CancelFunc(func() {})
 	if end := until(r.Deadline, limit); !end.IsZero() {
 		waiting, cancel = context.WithDeadline(ctx, end)
@@ -23,7 +24,7 @@ func (w *Worker) run(ctx context.Context, log *slog.Logger, m *delivery, r llmq.
 	}
 	defer me.leave()
 	return w.Engine.Run(ctx, engine.Call{
-		Request: r, QueuedAt: m.SentAt, Limit: limit, Alone: me.secede,
+		Request: r, QueuedAt: m.SentAt, Limit: limit, Refused: ends, Alone: me.secede,
 		Bury: func(ctx context.Context, l engine.Letter) error {
 			return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
 		},

@@ -123,7 +123,7 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 			"everything", "llm-chat-a",
 			`{"v":1,"id":"r","op":"embeddings","model":"chat-a@main","lane":"bg","fallback":"target","tenant":"acme","kid":"k","user":"u","session":"s","traceparent":"tp","params":{ "a" : 1.0,  "b":"<é" }}`,
 			llmq.Request{
-				ID: "r", Tenant: "acme", KeyID: "k", Op: llmq.OpEmbeddings, Model: llmq.ModelRef{Alias: "chat-a", Target: "main"}, Lane: llmq.LaneBG,
+				ID: "r", Tenant: "acme", KeyID: "k", Allowed: llmq.ModelSet{"chat-a"}, Op: llmq.OpEmbeddings, Model: llmq.ModelRef{Alias: "chat-a", Target: "main"}, Lane: llmq.LaneBG,
 				Fallback: llmq.FallbackTarget, Body: []byte(`{ "a" : 1.0,  "b":"<é" }`), User: "u", Session: "s", Trace: "tp",
 			},
 			8 * time.Second,

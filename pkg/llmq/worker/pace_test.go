@@ -32,7 +32,7 @@ func dark(t *testing.T, lasts, life time.Duration, verdict engine.Verdict) (dela
 		for lane := range cfg.Timeouts {
 			cfg.Timeouts[lane] = worker.Timeouts{Default: life, Max: life}
 		}
-		made, err := worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Log: log, Store: store})
+		made, err := worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Keys: allowance{w}, Log: log, Store: store})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestHandle_BusyMessageComesBackSoonAfterAnOutage(t *testing.T) {
 		}
 		log := slog.New(slog.DiscardHandler)
 		store := telemetry.NewStore("w", nil, log)
-		made, err := worker.New(config(), worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Log: log, Store: store})
+		made, err := worker.New(config(), worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Keys: allowance{w}, Log: log, Store: store})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestHandle_CountsWhatCameAndWhatBecameOfIt(t *testing.T) {
 			return engine.Verdict{Action: engine.Stored, Reason: "ok"}
 		}
 		rec, log := telemetry.NewRecorder(), slog.New(slog.DiscardHandler)
-		made, err := worker.New(config(), worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Log: log, Metrics: rec})
+		made, err := worker.New(config(), worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Keys: allowance{w}, Log: log, Metrics: rec})
 		if err != nil {
 			t.Fatal(err)
 		}

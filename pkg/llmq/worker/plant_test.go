@@ -129,7 +129,7 @@ func (p *plant) worker(name string) *world {
 	for l := range cfg.Timeouts {
 		cfg.Timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
 	}
-	w.Worker, err = worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: e, Bodies: bodies{w}, Log: log})
+	w.Worker, err = worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: e, Bodies: bodies{w}, Keys: allowance{w}, Log: log})
 	if err != nil {
 		p.t.Fatalf("new worker: %v", err)
 	}

@@ -103,7 +103,7 @@ func roomBubble(t *testing.T, size int64, test func(t *testing.T, w *world)) {
 			lane.Default = 70 * time.Second
 			cfg.Timeouts[l] = lane
 		}
-		made, err := worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Log: slog.New(slog.NewJSONHandler(&w.log, nil))})
+		made, err := worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Keys: allowance{w}, Log: slog.New(slog.NewJSONHandler(&w.log, nil))})
 		if err != nil {
 			t.Fatalf("new worker: %v", err)
 		}

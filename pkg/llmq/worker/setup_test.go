@@ -20,13 +20,14 @@ import (
 // before Handle; left nil, everything succeeds and every request is stored.
 type world struct {
 	*worker.Worker
-	run    func(ctx context.Context, c engine.Call) engine.Verdict
-	get    func(ctx context.Context, ref llmq.Ref) ([]byte, error)
-	send   func(ctx context.Context, q queue.Name) error
-	extend func(ctx context.Context, q queue.Name, leases []queue.Lease) error
-	delete func(ctx context.Context, q queue.Name, receipts []string) []error
-	remove func(ctx context.Context, key string) error // a stored body
-	ended  func(ctx context.Context, r llmq.Request) (bool, error)
+	allowed func(kid, tenant string) (llmq.ModelSet, error)
+	run     func(ctx context.Context, c engine.Call) engine.Verdict
+	get     func(ctx context.Context, ref llmq.Ref) ([]byte, error)
+	send    func(ctx context.Context, q queue.Name) error
+	extend  func(ctx context.Context, q queue.Name, leases []queue.Lease) error
+	delete  func(ctx context.Context, q queue.Name, receipts []string) []error
+	remove  func(ctx context.Context, key string) error // a stored body
+	ended   func(ctx context.Context, r llmq.Request) (bool, error)
 
 	start time.Time
 	log   bytes.Buffer // slog's handler guards it; read it after Handle
@@ -87,6 +88,16 @@ func (b bodies) Delete(ctx context.Context, key string) error {
 }
 
 func (b bodies) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) { return b.get(ctx, ref) }
+
+// allowance lets every key use chat-a, unless the world says otherwise.
+type allowance struct{ *world }
+
+func (k allowance) Allowed(_ context.Context, kid, tenant string) (llmq.ModelSet, error) {
+	if k.allowed != nil {
+		return k.allowed(kid, tenant)
+	}
+	return llmq.ModelSet{"chat-a"}, nil
+}
 
 type fakeQueue struct{ *world }
 
@@ -175,7 +186,7 @@ func bubble(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{start: time.Now()}
 		made, err := worker.New(config(), worker.Deps{
-			Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w},
+			Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Keys: allowance{w},
 			Log: slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		if err != nil {

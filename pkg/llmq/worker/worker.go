@@ -86,6 +86,7 @@ type Deps struct {
 	Queue   messages
 	Engine  runner
 	Bodies  bodies
+	Keys    keys
 	Log     *slog.Logger
 	Metrics *telemetry.Recorder // nil: nothing is counted
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
@@ -112,7 +113,7 @@ func New(cfg Config, d Deps) (*Worker, error) {
 	var faults []error
 	for what, missing := range map[string]bool{
 		"Config.Names": cfg.Names.Prefix == "", "Deps.Queue": d.Queue == nil, "Deps.Engine": d.Engine == nil,
-		"Deps.Bodies": d.Bodies == nil, "Deps.Log": d.Log == nil,
+		"Deps.Bodies": d.Bodies == nil, "Deps.Keys": d.Keys == nil, "Deps.Log": d.Log == nil,
 	} {
 		if missing {
 			faults = append(faults, fmt.Errorf("worker: %s is required", what))
@@ -222,7 +223,12 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 	} else if isStored {
 		return Outcome{m.ID, Ack, "already_stored"}
 	}
-	v := w.run(ctx, log, m, req, limit)
+	ends, err := w.allow(ctx, &req)
+	if err != nil {
+		settle()
+		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
+	}
+	v := w.run(ctx, log, m, req, ends, limit)
 	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
 	switch v.Action {
 	case engine.Stored:
@@ -250,7 +256,7 @@ const (
 	newerFor = time.Hour
 	// newerEvery is how often it is looked at meanwhile.
 	newerEvery = 30 * time.Second
-	// storeRetry is when a message is looked at again whose body could not be fetched.
+	// storeRetry is when a message is looked at again whose body or key could not be fetched.
 	storeRetry = 10 * time.Second
 )
 
@@ -263,7 +269,7 @@ func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, tena
 		w.release(ctx, log, m, newerEvery, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	case errors.Is(why, llmq.CodeQueueUnavailable), errors.Is(why, llmq.CodeInternal): // nothing is known against the message
-		log.Warn("body not fetched", "cause", why.Err)
+		log.Warn("body or key not fetched", "cause", why.Err)
 		w.release(ctx, log, m, max(storeRetry, spare(m.Message, time.Time{})), string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	}

@@ -24,7 +24,7 @@ func TestNew_ListsEverythingThatIsMissing(t *testing.T) {
 	if err == nil {
 		t.Fatal("nothing is missed")
 	}
-	for _, want := range []string{"Config.Names", "Config.Senders", "Timeouts[rt]", "Timeouts[bg]", "Timeouts[bulk]", "Deps.Queue", "Deps.Engine", "Deps.Bodies", "Deps.Log"} {
+	for _, want := range []string{"Config.Names", "Config.Senders", "Timeouts[rt]", "Timeouts[bg]", "Timeouts[bulk]", "Deps.Queue", "Deps.Engine", "Deps.Bodies", "Deps.Keys", "Deps.Log"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named:\n%v", want, err)
 		}

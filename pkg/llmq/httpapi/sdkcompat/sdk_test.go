@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
@@ -32,9 +33,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const (
-	testSecret = "k-test"
-	testARN    = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0"
+const testARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0"
+
+var (
+	testKeys   = authtest.New()
+	testSecret = testKeys.Issue(authtest.All("team-a", "chat-a", "conv-a")).Key
 )
 
 // bundle is a door with the calls that reached what is behind it.
@@ -61,16 +64,13 @@ func (b *bundle) requests() []llmq.Request {
 
 func setup(t *testing.T, do func(context.Context, llmq.Request) (*llmq.Reply, error)) *bundle {
 	t.Helper()
-	keys, err := httpapi.NewStaticKeys([]httpapi.StaticKey{{ID: "k1", Tenant: "team-a", Secret: testSecret}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	model := func(alias, id string, w llmq.Wire) llmq.Model {
 		return llmq.Model{Alias: alias, Lanes: llmq.Lanes(), Targets: []llmq.Target{{Model: alias, Name: "eu", Provider: "p", ModelID: id, Wires: []llmq.Wire{w}, MaxConcurrency: 1}}}
 	}
 	b := &bundle{do: do}
+	var err error
 	b.door, err = httpapi.New(httpapi.DefaultConfig(), httpapi.Deps{
-		Calls: b, Authenticator: keys, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
+		Calls: b, Keys: testKeys.Checker, Rates: authtest.NoRates{}, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
 		Catalogue: llmq.NewCatalogue([]llmq.Model{model("chat-a", "c", llmq.WireOpenAI), model("conv-a", testARN, llmq.WireConverse)}),
 	})
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package keys builds every Valkey key and channel that llmq uses, so that names,
 // hash tags and the patterns of access rules stand in one place (SECURITY-DESIGN VK1).
 //
-// There are two hash tags and no third: {rid} holds all that belongs to one request,
-// {cap} all that decides an admission. A script stays inside one of them.
+// There are three hash tags: {rid} holds all that belongs to one request, {cap} all that
+// decides an admission, {kid} the calls of one key. A script stays inside one of them.
 package keys
 
 import "github.com/llm-queue/llmq/pkg/llmq"
@@ -65,6 +65,10 @@ func (s Space) Provider(name string) Provider {
 	head := s.capacity() + "@" + name
 	return Provider{State: head + ":state", Slots: head + ":slots"}
 }
+
+// Rate names the sorted set of a key's calls of the last minute: call id -> when it began in ms. kid has been held
+// against its pattern.
+func (s Space) Rate(kid string) string { return s.prefix + "rate:{" + kid + "}" }
 
 // Epoch names the key that marks live capacity state: when admissions begin, in ms. A
 // store without it was wiped.

@@ -41,6 +41,9 @@ func TestSpace_Names(t *testing.T) {
 	if diff := cmp.Diff(failover, s.Failover("chat-a")); diff != "" {
 		t.Errorf("names of a failover (-want +got):\n%s", diff)
 	}
+	if got, want := s.Rate("0123456789"), "llmq:prod-eu:rate:{0123456789}"; got != want {
+		t.Errorf("the calls of a key are %s, want %s", got, want)
+	}
 	if got := s.Epoch(); got != "llmq:prod-eu:cap:{cap}:epoch" {
 		t.Errorf("the epoch is %s", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 )
@@ -19,7 +20,16 @@ func NewManager(client *secretsmanager.Client) *Manager { return &Manager{client
 
 // GetSecretValue returns the secret's current text.
 func (m *Manager) GetSecretValue(ctx context.Context, arn string) (Secret, error) {
-	out, err := m.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &arn})
+	return m.get(ctx, &secretsmanager.GetSecretValueInput{SecretId: &arn})
+}
+
+// GetPreviousValue returns the text that was current before.
+func (m *Manager) GetPreviousValue(ctx context.Context, arn string) (Secret, error) {
+	return m.get(ctx, &secretsmanager.GetSecretValueInput{SecretId: &arn, VersionStage: aws.String("AWSPREVIOUS")})
+}
+
+func (m *Manager) get(ctx context.Context, in *secretsmanager.GetSecretValueInput) (Secret, error) {
+	out, err := m.client.GetSecretValue(ctx, in)
 	if err != nil {
 		_, gone := errors.AsType[*types.ResourceNotFoundException](err)
 		_, deleted := errors.AsType[*types.InvalidRequestException](err) // scheduled for deletion

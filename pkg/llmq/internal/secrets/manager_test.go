@@ -47,6 +47,10 @@ func TestManager_ReadsText(t *testing.T) {
 	if target != "secretsmanager.GetSecretValue" || asked != `{"SecretId":"`+ref.ARN+`"}` {
 		t.Errorf("asked %s %s", target, asked)
 	}
+	s, err = m.GetPreviousValue(t.Context(), ref.ARN)
+	if err != nil || s.Reveal() != value || asked != `{"SecretId":"`+ref.ARN+`","VersionStage":"AWSPREVIOUS"}` {
+		t.Errorf("the one before: got %q, %v; asked %s", s.Reveal(), err, asked)
+	}
 }
 
 func TestManager_TellsGoneFromFailing(t *testing.T) {

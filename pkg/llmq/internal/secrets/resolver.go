@@ -26,6 +26,9 @@ type Store interface {
 	// GetSecretValue returns the current value. The error is ErrNotFound when there
 	// is none; no error holds the value.
 	GetSecretValue(ctx context.Context, arn string) (Secret, error)
+	// GetPreviousValue returns the value before the last rotation, and ErrNotFound where
+	// there was none.
+	GetPreviousValue(ctx context.Context, arn string) (Secret, error)
 }
 
 // Resolver finds the values of references. It is safe for concurrent use; two calls
@@ -66,15 +69,36 @@ func (r *Resolver) Resolve(ctx context.Context, ref config.Secret) (Secret, erro
 	if ref.ARN == "" {
 		return r.variable(ref)
 	}
+	return r.resolve(ctx, ref.ARN)
+}
+
+func (r *Resolver) resolve(ctx context.Context, name string) (Secret, error) {
 	now := time.Now()
-	e := r.entry(ref.ARN)
+	e := r.entry(name)
 	if e.gone != nil && now.Sub(e.tried) < pause {
 		return Secret{}, e.gone
 	}
 	if !e.fetched.IsZero() && (now.Sub(e.fetched) < fresh || now.Sub(e.tried) < pause && now.Sub(e.fetched) < stale) {
 		return e.secret, nil
 	}
-	return r.fetch(ctx, ref.ARN, now)
+	return r.fetch(ctx, name, now)
+}
+
+// previous marks the entry of the value before the last rotation. No ARN has a #.
+const previous = "#previous"
+
+// Versions finds the values of a secret that rotates under those who use it: the current one first, and the one before where there
+// is one. Both are cached as [Resolver.Resolve] says, that there is none before too.
+func (r *Resolver) Versions(ctx context.Context, ref config.Secret) ([]Secret, error) {
+	current, err := r.Resolve(ctx, ref)
+	if err != nil || ref.ARN == "" {
+		return []Secret{current}, err
+	}
+	before, err := r.resolve(ctx, ref.ARN+previous)
+	if errors.Is(err, ErrNotFound) {
+		return []Secret{current}, nil
+	}
+	return []Secret{current, before}, err
 }
 
 // Refresh fetches a reference's value anew, because the cached one was refused: a
@@ -107,17 +131,22 @@ func (r *Resolver) entry(arn string) entry {
 
 // fetch asks the store, and notes first that it does, so that a storm of refusals
 // makes one fetch.
-func (r *Resolver) fetch(ctx context.Context, arn string, now time.Time) (Secret, error) {
+func (r *Resolver) fetch(ctx context.Context, name string, now time.Time) (Secret, error) {
 	r.mu.Lock()
-	e := r.cached[arn]
+	e := r.cached[name]
 	e.tried = now
-	r.cached[arn] = e
+	r.cached[name] = e
 	r.mu.Unlock()
 
+	arn, before := strings.CutSuffix(name, previous)
 	if r.store == nil {
 		return Secret{}, llmq.Errorf(llmq.CodeConfiguration, "secret %s needs Secrets Manager, which this program does not use", arn)
 	}
-	s, err := r.store.GetSecretValue(ctx, arn)
+	get := r.store.GetSecretValue
+	if before {
+		get = r.store.GetPreviousValue
+	}
+	s, err := get(ctx, arn)
 	if err == nil {
 		s, err = usable(s.Reveal())
 		if err != nil {
@@ -126,11 +155,11 @@ func (r *Resolver) fetch(ctx context.Context, arn string, now time.Time) (Secret
 	}
 	switch {
 	case err == nil:
-		r.put(arn, entry{secret: s, fetched: now, tried: now})
+		r.put(name, entry{secret: s, fetched: now, tried: now})
 		return s, nil
 	case errors.Is(err, ErrNotFound):
 		gone := llmq.Errorf(llmq.CodeConfiguration, "secret %s does not exist", arn).Because(err)
-		r.put(arn, entry{tried: now, gone: gone}) // a deleted key must stop working
+		r.put(name, entry{tried: now, gone: gone}) // a deleted key must stop working
 		return Secret{}, gone
 	case !e.fetched.IsZero() && now.Sub(e.fetched) < stale:
 		return e.secret, nil

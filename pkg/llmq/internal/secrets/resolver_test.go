@@ -20,6 +20,18 @@ type fakeStore struct {
 	err   error
 	calls int
 	took  time.Duration
+
+	before string // "" is none
+}
+
+func (f *fakeStore) GetPreviousValue(context.Context, string) (Secret, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	if f.before == "" && f.err == nil {
+		return Secret{}, ErrNotFound
+	}
+	return New(f.before), f.err
 }
 
 func (f *fakeStore) GetSecretValue(ctx context.Context, _ string) (Secret, error) {
@@ -184,4 +196,40 @@ func TestResolve_NoErrorHoldsTheValue(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
+}
+
+// SEC04: after a rotation both values are there; that there is no earlier one is no fault, and is remembered.
+func TestVersions_AreTheCurrentAndTheOneBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{value: "first"}
+		r := NewResolver([]string{"KEY=local"}, store)
+		want := func(calls int, values ...string) {
+			t.Helper()
+			got, err := r.Versions(t.Context(), ref)
+			var text []string
+			for _, s := range got {
+				text = append(text, s.Reveal())
+			}
+			if err != nil || strings.Join(text, " ") != strings.Join(values, " ") || store.calls != calls {
+				t.Errorf("got %q, %v after %d fetches; want %q after %d", text, err, store.calls, values, calls)
+			}
+		}
+		want(2, "first")
+		want(2, "first")
+		store.value, store.before = "second", "first"
+		time.Sleep(fresh)
+		want(4, "second", "first")
+		want(4, "second", "first")
+		store.err = errors.New("down")
+		time.Sleep(fresh)
+		want(6, "second", "first")
+		time.Sleep(stale)
+		if got, err := r.Versions(t.Context(), ref); err == nil {
+			t.Errorf("after an hour of failures: %v", got)
+		}
+		if got, err := r.Versions(t.Context(), config.Secret{Env: "KEY"}); err != nil || len(got) != 1 || got[0].Reveal() != "local" {
+			t.Errorf("a variable: %v, %v", got, err)
+		}
+	})
 }
