@@ -108,16 +108,16 @@ func s50(ctx context.Context, t *trial) error {
 		return err
 	}
 	blip, wipe := rig.Numbered("blip", 40), rig.Numbered("wipe", 40)
-	ok, err := spread(ctx, program, blip, func() error {
+	ok, failure, err := spread(ctx, program, blip, func() error {
 		return valkeyBlipped().run(ctx, t, w, 10*time.Second)
 	})
 	if err != nil {
 		return err
 	}
 	t.Note("blip_ok", ok)
-	t.Hold(ok == len(blip), "%d of %d calls were answered over a blip of 10 s", ok, len(blip))
+	t.Hold(ok == len(blip), "%d of %d calls were answered over a blip of 10 s; %v", ok, len(blip), failure)
 	var wiped time.Time
-	ok, err = spread(ctx, program, wipe, func() error {
+	ok, failure, err = spread(ctx, program, wipe, func() error {
 		wiped = time.Now()
 		return w.Store.FlushAll(ctx).Err()
 	})
@@ -125,13 +125,14 @@ func s50(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.Note("wipe_ok", ok)
-	t.Hold(ok == len(wipe), "%d of %d calls were answered over a wipe", ok, len(wipe))
+	t.Hold(ok == len(wipe), "%d of %d calls were answered over a wipe; %v", ok, len(wipe), failure)
 	_, err = t.Account(ctx, w, append(blip, wipe...), wiped)
 	return err
 }
 
 // spread makes calls in all lanes, twenty a second, does something once half of them are made, and counts those that are answered.
-func spread(ctx context.Context, program *client.Client, ids []string, midway func() error) (ok int, err error) {
+// failure is why one of the others was not.
+func spread(ctx context.Context, program *client.Client, ids []string, midway func() error) (ok int, failure, err error) {
 	errs := make([]error, len(ids))
 	done := make(chan error, 1)
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -141,7 +142,12 @@ func spread(ctx context.Context, program *client.Client, ids []string, midway fu
 		if i == len(ids)/2 {
 			go func() { done <- midway() }()
 		}
-		callers.Go(func() { _, errs[i] = program.Do(ctx, request(id, llmq.Lanes()[i%3], 2*time.Minute)) })
+		callers.Go(func() {
+			began := time.Now()
+			if _, err := program.Do(ctx, request(id, llmq.Lanes()[i%3], 2*time.Minute)); err != nil {
+				errs[i] = fmt.Errorf("%s after %.1f s: %w", id, time.Since(began).Seconds(), err)
+			}
+		})
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -151,7 +157,9 @@ func spread(ctx context.Context, program *client.Client, ids []string, midway fu
 	for _, err := range errs {
 		if err == nil {
 			ok++
+		} else if failure == nil {
+			failure = err
 		}
 	}
-	return ok, <-done
+	return ok, failure, <-done
 }
