@@ -57,7 +57,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson,
 			self+"/claims$", self+"/results$", self+"/queue$", self+"/capacity$", self+"/engine$", self+"/provider$", self+"/retry$", self+"/fallback$",
 			self+"/telemetry$"),
-		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, self+"/internal/strictjson",
+		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, "golang.org/x/sync/semaphore$", self+"/internal/strictjson",
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$",
 			self+"/retry$", self+"/fallback$", self+"/telemetry$"),
 		"pkg/llmq/telemetry":         {},

@@ -2,9 +2,9 @@ package worker
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
@@ -40,22 +40,21 @@ func until(deadline, limit time.Time) time.Time {
 // room bounds how many bytes are in memory at once. Who comes first enters first, so that no large message is passed
 // by for ever; one that is larger than all the room enters alone.
 type room struct {
-	size int64 // 0 is no bound
-
-	mu      sync.Mutex // guards all below
-	taken   int64
-	waiting []*guest
+	size int64
+	free *semaphore.Weighted // nil is no bound
 }
 
-// guest is who waits for room.
-type guest struct {
-	bytes int64
-	in    chan struct{} // closed once there is room
+// newRoom makes one of so many bytes; 0 is no bound.
+func newRoom(size int64) room {
+	if size <= 0 {
+		return room{}
+	}
+	return room{size, semaphore.NewWeighted(size)}
 }
 
 // enter waits for room for so many bytes, not longer than until; zero is no limit. Where there is room, leave gives it back.
-func (r *room) enter(ctx context.Context, bytes int64, until time.Time) (leave func(), ok bool) {
-	if r.size <= 0 {
+func (r room) enter(ctx context.Context, bytes int64, until time.Time) (leave func(), ok bool) {
+	if r.free == nil {
 		return func() {}, true
 	}
 	if !until.IsZero() {
@@ -63,47 +62,9 @@ func (r *room) enter(ctx context.Context, bytes int64, until time.Time) (leave f
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
-	g := &guest{min(bytes, r.size), make(chan struct{})}
-	r.mu.Lock()
-	r.waiting = append(r.waiting, g)
-	r.admit()
-	r.mu.Unlock()
-	select {
-	case <-g.in:
-	case <-ctx.Done():
-		if r.goAway(g) {
-			return nil, false
-		}
+	bytes = min(bytes, r.size)
+	if r.free.Acquire(ctx, bytes) != nil {
+		return nil, false // ctx has ended
 	}
-	return func() { r.give(g.bytes) }, true
-}
-
-// goAway takes back a wait. It returns false where room was given meanwhile.
-func (r *room) goAway(g *guest) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.Index(r.waiting, g)
-	if i < 0 {
-		return false
-	}
-	r.waiting = slices.Delete(r.waiting, i, i+1)
-	r.admit() // whoever stood behind may be smaller
-	return true
-}
-
-func (r *room) give(bytes int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.taken -= bytes
-	r.admit()
-}
-
-// admit lets in whom there is room for; the lock is held.
-func (r *room) admit() {
-	for len(r.waiting) > 0 && r.taken+r.waiting[0].bytes <= r.size {
-		g := r.waiting[0]
-		r.waiting = r.waiting[1:]
-		r.taken += g.bytes
-		close(g.in)
-	}
+	return func() { r.free.Release(bytes) }, true
 }

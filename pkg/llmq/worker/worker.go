@@ -98,7 +98,7 @@ type Worker struct {
 	cfg Config
 	Deps
 	homes map[queue.Name]home // every queue of the deployment
-	rooms *room
+	rooms room
 	runs  company
 }
 
@@ -131,7 +131,7 @@ func New(cfg Config, d Deps) (*Worker, error) {
 		slices.SortFunc(faults, func(a, b error) int { return slices.Compare([]byte(a.Error()), []byte(b.Error())) })
 		return nil, errors.Join(faults...)
 	}
-	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}, rooms: &room{size: cfg.BodyBytes}}
+	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}, rooms: newRoom(cfg.BodyBytes)}
 	for _, m := range cfg.Catalogue.Models() {
 		for _, l := range m.Lanes {
 			w.homes[cfg.Names.Model(m.Alias, l)] = home{m.Alias, l}
