@@ -23,5 +23,5 @@ func main() {
 		log.Error("the function can't start", "error", err)
 		os.Exit(1)
 	}
-	lambda.Start(newHandler(w, func() { p.FlushMetrics(os.Stdout) }, log))
+	lambda.StartWithOptions(newHandler(w, func() { p.FlushMetrics(os.Stdout) }, log), lambda.WithEnableSIGTERM(w.Drain))
 }

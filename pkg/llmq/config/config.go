@@ -214,6 +214,8 @@ type Timing struct {
 	SQSSendTimeout time.Duration // one send; default 5 s
 	SQSBatchWait   time.Duration // how long a bg or bulk send of a Go client waits for others; default 20 ms, 0 is not at all
 
+	Drain time.Duration // what runs may go on for so long after a worker outside Lambda was told to stop; default 90 s
+
 	SQSTimeoutsToFailover int           // sends without an answer in a minute that have a model's calls run where their callers wait; default 3
 	SQSFailover           time.Duration // for how long; default 300 s
 	ValkeyWait            time.Duration // how long the state store may fail before a call does without it; default 10 s, in functions 2 s at most

@@ -375,6 +375,10 @@ func lanes() []setting {
 			path: "timing.sqs_batch_wait_secs", env: "LLMQ_SQS_BATCH_WAIT_SECS", form: formSecs, def: "0.02", low: 0, high: 1, why: "it is part of each call's time",
 			doc: "how long a bg or bulk send of a Go client waits for others to share its request; 0 sends at once, as functions always do", at: func(s *scope) any { return &s.cfg.Timing.SQSBatchWait },
 		},
+		{
+			path: "timing.drain_secs", env: "LLMQ_CONSUMER_DRAIN_SECS", form: formSecs, def: "90", low: 0, high: 900, why: "no attempt is longer",
+			doc: "how long running calls may go on after a worker outside Lambda was told to stop, before they are cut and handed back; Lambda itself grants no such time", at: func(s *scope) any { return &s.cfg.Timing.Drain },
+		},
 	}
 }
 

@@ -113,6 +113,9 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: r.cutShort(err)}
 	case errors.Is(err, errNotBegun):
 		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: cutOff()}
+	case ctx.Err() != nil && r.stopped(): // cut by the drain, which says nothing of how long the call takes
+		r.advance(func(p *claims.Progress) { p.Tries-- })
+		return drained(0, cutOff())
 	case stopped:
 		end := &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: r.cutShort(err)}
 		if p := r.advance(func(p *claims.Progress) { p.Cut++; p.Tries-- }); p.Cut < mostCut {
@@ -173,14 +176,20 @@ func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 		r.log.Debug("backoff", "move", d.Move.String(), "why", d.Why, "sleep_ms", d.After.Milliseconds(), "target", r.target().String())
 		switch d.Move {
 		case retry.Sleep:
+			if r.stopped() {
+				return drained(d.After, told)
+			}
 			until := time.Now().Add(d.After)
 			if open := r.turn(ctx, told, nil); open > 0 {
 				// What opened it ends the target's tries: another would find it closed (FEATURES D6).
 				r.log.Info("breaker_open", "target", r.target().String(), "open_ms", open.Milliseconds())
 				return r.goOn(ctx, told)
 			}
-			sleepUntil(ctx, until) // what ended it early is seen by whoever is next
-			return nil
+			r.sleep(ctx, until)
+			if r.stopped() {
+				return drained(time.Until(until), cutOff())
+			}
+			return nil // what else ended it early is seen by whoever is next
 		case retry.HandBack:
 			return &ending{release: &Verdict{After: d.After, Reason: reasonRetry}, slot: told}
 		default:

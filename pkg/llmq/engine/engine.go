@@ -89,6 +89,9 @@ type Call struct {
 	Request  llmq.Request
 	QueuedAt time.Time // when it was sent to the queue; zero if it was not
 	Limit    time.Time // this process can't run past it; zero is no limit
+	// Stop is closed once the process is to start nothing more: what waits for a slot or for its next try is then released,
+	// with what it has come to. An attempt goes on for as long as Run's context does (FEATURES E11). Nil never stops.
+	Stop <-chan struct{}
 	// Direct says that its caller waits right here and that no message stands for it (FEATURES E12). It gets a slot only
 	// beyond the rt calls that wait for one, and what would have to wait is released at once.
 	Direct bool
@@ -155,6 +158,7 @@ const (
 	reasonUnknown     = "model_not_configured"
 	reasonOutOfTime   = "out_of_time"
 	reasonInterrupted = "interrupted"
+	reasonDraining    = "draining"
 	reasonLost        = "claim_lost"
 	reasonRetry       = "retry_later"
 	reasonEarly       = "deadline_ahead"

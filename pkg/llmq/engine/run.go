@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/fallback"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
@@ -72,6 +73,9 @@ func (r *run) run(ctx context.Context) Verdict {
 	r.point()
 	if !r.Limit.IsZero() && time.Until(r.Limit) < leastTime {
 		return Verdict{Action: Release, Reason: reasonOutOfTime} // unclaimed: a fresh process may have the time
+	}
+	if r.stopped() {
+		return Verdict{Action: Release, Reason: reasonDraining} // unclaimed, as above
 	}
 	if !time.Now().Before(r.Request.Deadline) {
 		return r.overdue(ctx)
@@ -152,6 +156,9 @@ func (r *run) walk(ctx context.Context) ending {
 		if !time.Now().Before(r.Request.Deadline) {
 			return r.late()
 		}
+		if r.stopped() {
+			return *drained(0, cutOff())
+		}
 		resp, err := r.attempt(ctx)
 		if err == nil {
 			r.usage = resp.Usage
@@ -161,6 +168,33 @@ func (r *run) walk(ctx context.Context) ending {
 		if end := r.decide(ctx, err); end != nil {
 			return *end
 		}
+	}
+}
+
+// stopped reports whether nothing more is to be started.
+func (r *run) stopped() bool {
+	select {
+	case <-r.Stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// drained hands a request back that the process's stop has met between two attempts. It stays away for as long as it
+// would have waited here.
+func drained(after time.Duration, o capacity.Outcome) *ending {
+	return &ending{release: &Verdict{After: after, Reason: reasonDraining}, slot: o}
+}
+
+// sleep waits until t, or until the work or the process is stopped.
+func (r *run) sleep(ctx context.Context, t time.Time) {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-r.Stop:
+	case <-timer.C:
 	}
 }
 

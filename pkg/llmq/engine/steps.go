@@ -42,7 +42,10 @@ func (r *run) goOn(ctx context.Context, o capacity.Outcome) *ending {
 		return &ending{result: llmq.Result{Err: r.exhausted()}, slot: o}
 	}
 	r.enter(next, true)
-	if !r.window().Here(0) {
+	switch {
+	case r.stopped():
+		return drained(0, o)
+	case !r.window().Here(0):
 		return &ending{release: &Verdict{After: shortestRelease, Reason: reasonOutOfTime}, slot: o}
 	}
 	r.turn(ctx, o, r.admitNow)

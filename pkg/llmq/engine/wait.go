@@ -49,6 +49,12 @@ func (r *run) acquire(ctx context.Context) *ending {
 	a := r.answer
 	r.answer = nil
 	for {
+		switch {
+		case r.stopped():
+			return drained(0, cutOff())
+		case ctx.Err() != nil:
+			return &ending{release: &Verdict{Reason: reasonInterrupted}, slot: cutOff()}
+		}
 		if a == nil {
 			if a = r.try(ctx); a == nil {
 				return nil
@@ -72,9 +78,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			if next.After(w.until) {
 				return r.outOfWait(&w, a)
 			}
-			if !sleepUntil(ctx, next) {
-				return &ending{release: &Verdict{Reason: reasonInterrupted}, slot: cutOff()}
-			}
+			r.sleep(ctx, next)
 			w.hops = 0
 		}
 		a = nil

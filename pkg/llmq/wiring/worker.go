@@ -3,6 +3,7 @@ package wiring
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
@@ -30,7 +31,19 @@ func (p *Process) Worker() (*worker.Worker, error) {
 	return worker.New(worker.Config{
 		Names: p.Config.Queues.Names(), Senders: p.Config.Senders(), Catalogue: p.Catalogue, Timeouts: timeouts,
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
+		Drain:     p.drain(),
 	}, worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store})
+}
+
+// lambdaDrain is how long running calls may go on in a function that is told to stop. It is killed after 500 ms, by which all must
+// be handed back.
+const lambdaDrain = 100 * time.Millisecond
+
+func (p *Process) drain() time.Duration {
+	if lookup(p.env, "AWS_LAMBDA_FUNCTION_NAME") != "" {
+		return lambdaDrain
+	}
+	return p.Config.Timing.Drain
 }
 
 // makeEngine is what runs calls in this process, [Process.engine].

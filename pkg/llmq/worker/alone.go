@@ -12,19 +12,28 @@ import (
 
 // run has the engine run a message beside its neighbours or, once it has killed a worker, by itself.
 // One that ends without an attempt has its end stored.
-func (w *Worker) run(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, ends *llmq.Error, limit time.Time) engine.Verdict {
-	waiting, cancel := ctx, context.CancelFunc(func() {})
+func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery, r llmq.Request, ends *llmq.Error, limit time.Time) engine.Verdict {
+	joining, cancel := waiting, context.CancelFunc(func() {})
 	if end := until(r.Deadline, limit); !end.IsZero() {
-		waiting, cancel = context.WithDeadline(ctx, end)
+		joining, cancel = context.WithDeadline(waiting, end)
 	}
 	defer cancel()
-	me, in := w.runs.join(waiting)
-	if !in {
+	me, in := w.runs.join(joining)
+	switch {
+	case in:
+	case w.drain.hasBegun():
+		return engine.Verdict{Action: engine.Release, Reason: draining}
+	default:
 		return engine.Verdict{Action: engine.Release, Reason: notAlone}
 	}
 	defer me.leave()
 	return w.Engine.Run(ctx, engine.Call{
-		Request: r, QueuedAt: m.SentAt, Limit: limit, Refused: ends, Alone: me.secede,
+		Request: r, QueuedAt: m.SentAt, Limit: limit, Refused: ends, Stop: waiting.Done(),
+		Alone: func(ctx context.Context, deaths int) bool {
+			ctx, cancel := either(ctx, waiting)
+			defer cancel()
+			return me.secede(ctx, deaths)
+		},
 		Bury: func(ctx context.Context, l engine.Letter) error {
 			return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
 		},

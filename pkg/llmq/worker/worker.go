@@ -79,6 +79,7 @@ type Config struct {
 	Catalogue llmq.Catalogue
 	Timeouts  map[llmq.Lane]Timeouts // one of each lane
 	BodyBytes int64                  // what the bodies of all that runs may take in memory; 0 is no bound
+	Drain     time.Duration          // how long what runs may go on after [Worker.Drain]; 0 is not at all
 }
 
 // Deps are the worker's collaborators; all are required but the last two.
@@ -100,6 +101,7 @@ type Worker struct {
 	homes map[queue.Name]home // every queue of the deployment
 	rooms room
 	runs  company
+	drain drain
 }
 
 // home is what a queue's name stands for.
@@ -131,7 +133,7 @@ func New(cfg Config, d Deps) (*Worker, error) {
 		slices.SortFunc(faults, func(a, b error) int { return slices.Compare([]byte(a.Error()), []byte(b.Error())) })
 		return nil, errors.Join(faults...)
 	}
-	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}, rooms: newRoom(cfg.BodyBytes)}
+	w := &Worker{cfg: cfg, Deps: d, homes: map[queue.Name]home{}, rooms: newRoom(cfg.BodyBytes), drain: newDrain(cfg.Drain)}
 	for _, m := range cfg.Catalogue.Models() {
 		for _, l := range m.Lanes {
 			w.homes[cfg.Names.Model(m.Alias, l)] = home{m.Alias, l}
@@ -153,6 +155,8 @@ func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
 	if d, ok := ctx.Deadline(); ok {
 		limit = d.Add(-Margin)
 	}
+	ctx, waiting, end := w.drain.watch(ctx)
+	defer end()
 	keeper := w.keep(ctx, ds)
 	var wg sync.WaitGroup
 	for i, d := range ds {
@@ -164,7 +168,7 @@ func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
 					w.Log.Error("message handling panicked", "message_id", d.ID, "panic_type", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 				}
 			}()
-			ends[i] = w.handle(ctx, d, limit, func() { keeper.settle(i) })
+			ends[i] = w.handle(ctx, waiting, d, limit, func() { keeper.settle(i) })
 		})
 	}
 	wg.Wait()
@@ -201,23 +205,23 @@ func (w *Worker) labels(m queue.Message) telemetry.Labels {
 	return telemetry.Labels{Model: here.alias, Lane: string(here.lane)}
 }
 
-// handle runs one message. settle ends its renewals, before its visibility is set to
-// anything else.
-func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settle func()) Outcome {
+// handle runs one message. What has not begun when waiting ends is released. settle ends its renewals, before its
+// visibility is set to anything else.
+func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Time, settle func()) Outcome {
 	log := w.Log.With("message_id", m.ID, "queue", string(m.Queue))
 	req, ref, err := w.decode(m.Message)
 	if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	}
-	leave, roomy := w.rooms.enter(ctx, weight(m.Body, ref), until(req.Deadline, limit))
+	leave, roomy := w.rooms.enter(waiting, weight(m.Body, ref), until(req.Deadline, limit))
 	if !roomy {
-		settle()
-		w.release(ctx, log, m, spare(m.Message, req.Deadline), noRoom)
-		return Outcome{m.ID, Keep, noRoom}
+		return w.unbegun(ctx, log, m, req.Deadline, noRoom, settle)
 	}
 	defer leave()
-	if isStored, err := w.load(ctx, &req, ref, limit); err != nil {
+	if isStored, err := w.load(waiting, &req, ref, limit); w.drain.hasBegun() {
+		return w.unbegun(ctx, log, m, req.Deadline, draining, settle)
+	} else if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	} else if isStored {
@@ -228,7 +232,7 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	}
-	v := w.run(ctx, log, m, req, ends, limit)
+	v := w.run(ctx, waiting, log, m, req, ends, limit)
 	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
 	switch v.Action {
 	case engine.Stored:
@@ -248,6 +252,16 @@ func (w *Worker) handle(ctx context.Context, m *delivery, limit time.Time, settl
 	default:
 	}
 	return out
+}
+
+// unbegun hands a message back that has not come as far as the engine, for that reason or for the drain.
+func (w *Worker) unbegun(ctx context.Context, log *slog.Logger, m *delivery, deadline time.Time, reason string, settle func()) Outcome {
+	if w.drain.hasBegun() {
+		reason = draining
+	}
+	settle()
+	w.release(ctx, log, m, spare(m.Message, deadline), reason)
+	return Outcome{m.ID, Keep, reason}
 }
 
 const (
