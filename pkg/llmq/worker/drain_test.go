@@ -27,7 +27,7 @@ func drainBubble(t *testing.T, test func(t *testing.T, w *world)) {
 			lane.Default = 70 * time.Second
 			cfg.Timeouts[l] = lane
 		}
-		made, err := worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Log: slog.New(slog.NewJSONHandler(&w.log, nil))})
+		made, err := worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: runner{w}, Bodies: bodies{w}, Keys: allowance{w}, Log: slog.New(slog.NewJSONHandler(&w.log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
