@@ -168,7 +168,7 @@ func deployment() []setting {
 
 		{
 			path: "storage.bucket", env: "LLMQ_S3_OFFLOAD_BUCKET", pattern: bucketPattern, defNote: "local: none; aws: set by the deployment",
-			doc: "S3 bucket of large bodies", at: func(s *scope) any { return &s.cfg.Storage.Bucket },
+			doc: "S3 bucket of large bodies; without one those of requests, up to 4 MiB, and all results lie in the state store", at: func(s *scope) any { return &s.cfg.Storage.Bucket },
 		},
 		{
 			path: "storage.state_bucket", env: "LLMQ_S3_STATE_BUCKET", pattern: bucketPattern, defNote: "local: required; aws: set by the deployment",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
 	store "github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
@@ -131,7 +133,7 @@ func newProcess(t testing.TB, rdb redis.UniversalClient, space keys.Space) *proc
 	t.Helper()
 	p := &process{t: t, valkey: rdb, space: space, claims: claims.New(space), gate: capacity.New(space), log: &syncBuffer{}}
 	p.logger = slog.New(slog.NewTextHandler(p.log, nil))
-	p.results = results.New(rdb, space, noBodies{}, 200<<10)
+	p.results = results.New(rdb, space, noBodies{}, math.MaxInt)
 	p.hub, p.stops = results.NewHub(p.results), claims.NewStops(rdb, space)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -157,7 +159,7 @@ func preset(t testing.TB, rdb redis.UniversalClient) keys.Space {
 func (p *process) client(q queue.Queue) *client.Client {
 	p.t.Helper()
 	c, err := client.New(client.Config{Names: names, Catalogue: catalogue(), InlineMaxBytes: 200 << 10},
-		client.Deps{Valkey: p.valkey, Queue: q, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: noBodies{}, Log: p.logger})
+		client.Deps{Valkey: p.valkey, Queue: q, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: offload.NewValkey(p.valkey, p.space), Log: p.logger})
 	if err != nil {
 		p.t.Fatalf("new client: %v", err)
 	}
@@ -178,7 +180,7 @@ func (p *process) worker(name string, calls provider.Provider) *worker.Worker {
 		timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
 	}
 	w, err := worker.New(worker.Config{Names: names, Senders: queue.Senders{Own: []string{"door"}}, Catalogue: catalogue(), Timeouts: timeouts},
-		worker.Deps{Queue: noQueue{}, Engine: e, Bodies: noBodies{}, Keys: testKeys.Records, Log: p.logger})
+		worker.Deps{Queue: noQueue{}, Engine: e, Bodies: offload.NewValkey(p.valkey, p.space), Keys: testKeys.Records, Log: p.logger})
 	if err != nil {
 		p.t.Fatalf("new worker: %v", err)
 	}

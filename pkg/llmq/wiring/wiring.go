@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -97,15 +98,21 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	p.space, p.engine = keys.New(cfg.Env), sync.OnceValues(p.makeEngine)
 	p.queue = sqs.New(awssqs.NewFromConfig(p.aws, func(o *awssqs.Options) { o.BaseEndpoint = optional(cfg.Queues.Endpoint) }), cfg.Queues.URLBase, cfg.Timing.SQSSendTimeout)
 	p.batcher = queue.Batched(p.queue, cfg.Timing.SQSBatchWait)
-	p.bodies = noBodies{}
-	if cfg.Storage.Bucket != "" {
-		p.bodies = offload.New(p.s3(), cfg.Storage.Bucket, cfg.Queues.Account())
-	}
 	p.claims, p.capacity = claims.New(p.space), newGate(p.space, cfg, p.Catalogue, log)
-	p.results = results.New(p.valkey, p.space, p.bodies, cfg.Storage.InlineMaxBytes)
+	p.bodies, p.results = p.storage()
 	p.hub = results.NewHub(p.results)
 	p.stops = claims.NewStops(p.valkey, p.space)
 	return p, nil
+}
+
+// storage is where large bodies and results lie. Without a bucket all is in the state store: the bodies of messages for
+// themselves, those of results inside these.
+func (p *Process) storage() (bodies, *results.Store) {
+	if p.Config.Storage.Bucket == "" {
+		return offload.NewValkey(p.valkey, p.space), results.New(p.valkey, p.space, noBodies{}, math.MaxInt)
+	}
+	bucket := offload.New(p.s3(), p.Config.Storage.Bucket, p.Config.Queues.Account())
+	return bucket, results.New(p.valkey, p.space, bucket, p.Config.Storage.InlineMaxBytes)
 }
 
 // Close sends what waits to be sent and ends every connection.
@@ -209,18 +216,16 @@ func optional(s string) *string {
 	return &s
 }
 
-// noBodies stands in where no bucket is configured: large bodies are refused.
+// noBodies stands in for the bucket of results where none is configured.
 type noBodies struct{}
 
 func (noBodies) Put(context.Context, string, []byte) (llmq.Ref, error) {
-	return llmq.Ref{}, llmq.Errorf(llmq.CodeTooLarge, "the body is too large for a message, and no bucket is configured for large ones")
+	return llmq.Ref{}, llmq.Errorf(llmq.CodeTooLarge, "no bucket is configured")
 }
 
 func (noBodies) Get(context.Context, llmq.Ref) ([]byte, error) {
 	return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at a bucket, and none is configured").At("ref")
 }
-
-func (noBodies) Delete(context.Context, string) error { return nil }
 
 // Logger is the process's log: JSON lines on standard error at the given level.
 func Logger(level slog.Level) *slog.Logger {

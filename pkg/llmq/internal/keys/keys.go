@@ -32,6 +32,12 @@ func (s Space) Call(tenant string, rid llmq.RID) Call {
 	}
 }
 
+// Body names the string that holds a request's body where there is no bucket for those that are too large for a message. tenant
+// is the tenant's hash.
+func (s Space) Body(tenant string, rid llmq.RID) string {
+	return s.prefix + "off:" + tenant + ":{" + string(rid) + "}"
+}
+
 // Stop is the channel on which a worker is told to stop one of the requests that it runs.
 // It belongs to no request: whoever runs many listens once. With an empty name it is what
 // all of them begin with.

@@ -25,6 +25,9 @@ func TestSpace_Names(t *testing.T) {
 	if diff := cmp.Diff(want, s.Call("team-a", rid)); diff != "" {
 		t.Errorf("names of a call (-want +got):\n%s", diff)
 	}
+	if got, want := s.Body(llmq.TenantHash("team-a"), rid), "llmq:prod-eu:off:"+tail; got != want {
+		t.Errorf("a request's body is %s, want %s", got, want)
+	}
 	if got, want := s.Stop("w1"), "llmq:prod-eu:stop:w1"; got != want {
 		t.Errorf("a worker's channel is %s, want %s", got, want)
 	}

@@ -1,13 +1,11 @@
 // Package offload keeps bodies that are too large for a message or a result in the
-// data bucket. A stored body is named with its hash, which is compared before a byte
+// data bucket, or, without one, those of messages in the state store. A stored body is named with its hash, which is compared before a byte
 // of it is parsed (SECURITY-DESIGN MS4).
 package offload
 
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -52,40 +50,35 @@ func (b *Bucket) Put(ctx context.Context, key string, body []byte) (llmq.Ref, er
 	if !legal(key) || len(body) > MaxBytes {
 		return llmq.Ref{}, fmt.Errorf("offload: key %q or size %d is illegal", llmq.Clip(key, 80), len(body))
 	}
-	sum := sha256.Sum256(body)
-	ref := llmq.Ref{Key: key, SHA256: hex.EncodeToString(sum[:]), Bytes: int64(len(body))}
 	_, err := b.api.PutObject(ctx, &s3.PutObjectInput{
 		Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &key, Body: bytes.NewReader(body), ContentType: aws.String("application/json"),
 	})
 	if err != nil {
-		return llmq.Ref{}, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("put %s: %w", key, err))
+		return llmq.Ref{}, unreachable("put", key, err)
 	}
-	return ref, nil
+	return refTo(key, body), nil
 }
 
 // Get fetches a body and checks its length and hash. A reference of another form
 // causes no call at all. A body that is missing or is not what the reference
 // announced is [llmq.CodeBadEnvelope], a missing one [fs.ErrNotExist] too; a store that fails, [llmq.CodeQueueUnavailable].
 func (b *Bucket) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) {
-	if !legal(ref.Key) || ref.Bytes < 1 || ref.Bytes > MaxBytes || len(ref.SHA256) != 64 {
+	if !formed(ref) {
 		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref is not of its form").At("ref")
 	}
 	out, err := b.api.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &ref.Key})
 	if err != nil {
 		if isMissing(err) {
-			return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fmt.Errorf("%w: %w", fs.ErrNotExist, err))
+			return nil, missing(fmt.Errorf("%w: %w", fs.ErrNotExist, err))
 		}
-		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("get %s: %w", ref.Key, err))
+		return nil, unreachable("get", ref.Key, err)
 	}
 	defer out.Body.Close() // it was read, or the read's error is returned
 	body, err := io.ReadAll(io.LimitReader(out.Body, ref.Bytes+1))
 	if err != nil {
 		return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store broke off").Because(fmt.Errorf("get %s: %w", ref.Key, err))
 	}
-	if sum := sha256.Sum256(body); int64(len(body)) != ref.Bytes || hex.EncodeToString(sum[:]) != ref.SHA256 {
-		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref")
-	}
-	return body, nil
+	return announced(ref, body)
 }
 
 // Fetch reads what lies under a key, whatever it is, and false where nothing does. The caller checks what it
@@ -99,7 +92,7 @@ func (b *Bucket) Fetch(ctx context.Context, key string) ([]byte, bool, error) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("get %s: %w", key, err))
+		return nil, false, unreachable("get", key, err)
 	}
 	defer out.Body.Close() // it was read, or the read's error is returned
 	body, err := io.ReadAll(io.LimitReader(out.Body, MaxBytes+1))
@@ -118,7 +111,7 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 		return fmt.Errorf("offload: key %q is illegal", llmq.Clip(key, 80))
 	}
 	if _, err := b.api.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, ExpectedBucketOwner: b.owner, Key: &key}); err != nil {
-		return llmq.Errorf(llmq.CodeQueueUnavailable, "the body store can't be reached").Because(fmt.Errorf("delete %s: %w", key, err))
+		return unreachable("delete", key, err)
 	}
 	return nil
 }
