@@ -78,10 +78,11 @@ type Submission struct {
 }
 
 // Submit records r under its id. hash is [BodyHash] of it. An id that stands for
-// another body is [llmq.CodeIdempotencyMismatch].
+// another body, by its record or by a claim on what came over a queue, is
+// [llmq.CodeIdempotencyMismatch], and nothing is recorded.
 func (s *Store) Submit(b *luascript.Batch, r llmq.Request, hash string) luascript.Pending[Submission] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.submit, []string{k.Submission}, "", hash, ms(r.Deadline), Keep.Milliseconds())
+	call := b.Script(&s.submit, []string{k.Submission, k.Claim}, "", hash, ms(r.Deadline), Keep.Milliseconds())
 	return func() (Submission, error) {
 		v, err := call.Ints(3)
 		if err != nil {

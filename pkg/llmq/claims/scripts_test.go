@@ -18,7 +18,7 @@ func bench() luatest.Bench {
 	s, k := New(luatest.Space()), luatest.Space().Call("t", llmq.NewRID("t", "r"))
 	return luatest.Bench{
 		Scripts: map[string]luatest.Runnable{
-			"submit": {Script: s.submit, Keys: []string{"sub"}, Timed: true},
+			"submit": {Script: s.submit, Keys: []string{"sub", "clm"}, Timed: true},
 			"sent":   {Script: s.sent, Keys: []string{"sub"}},
 			"take":   {Script: s.take, Keys: []string{"clm", "res", "sub"}, Timed: true},
 			"renew":  {Script: s.renew, Keys: []string{"clm"}, Timed: true},

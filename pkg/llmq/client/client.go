@@ -223,7 +223,7 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		return nil, err
 	}
 	if res.BodyHash != "" && res.BodyHash != hash {
-		// What came over a queue has no submission record that could tell before the send.
+		// The other body came over a queue, and no claim told of it yet when this one was recorded.
 		return nil, llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.ID)
 	}
 	if res.Err != nil {

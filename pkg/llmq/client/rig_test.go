@@ -259,7 +259,7 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 
 func request() llmq.Request {
 	return llmq.Request{
-		ID: "req-1", Tenant: "team", KeyID: "k", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "m"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain,
+		ID: "req-1", Tenant: "team", KeyID: "k", Allowed: llmq.ModelSet{"m", "large", "free"}, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "m"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain,
 		Deadline: time.UnixMilli(time.Now().Add(90 * time.Second).UnixMilli()), Body: []byte("{ \"model\":\"m\",\n\"x\":\"<y>\" }"), User: "u", Session: "s", Trace: "tr",
 	}
 }

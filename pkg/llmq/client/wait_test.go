@@ -182,6 +182,35 @@ func TestDo_ResultOfAnotherBodyIsAMismatch(t *testing.T) {
 	}
 }
 
+// DS24: a fetch with another body than the message's that came over a queue is told so at once, sends nothing, and leaves the right
+// one what it had.
+func TestDo_AnotherBodyThanTheQueuedOneSpoilsNothing(t *testing.T) {
+	t.Parallel()
+	for name, ends := range map[string]time.Duration{"has ended": 0, "runs": 10 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, replies(ends), func(t *testing.T, r *rig) {
+				queued := request()
+				body, err := llmq.Envelope{ID: queued.ID, Op: queued.Op, Model: "m", Lane: queued.Lane, Deadline: queued.Deadline, Tenant: queued.Tenant, Params: queued.Body}.Encode()
+				if err != nil {
+					t.Fatalf("encode: %v", err)
+				}
+				r.working.Go(func() { r.work(body) })
+				synctest.Wait()
+				time.Sleep(time.Second)
+				wrong, began := request(), time.Now()
+				wrong.Body = []byte(`{"model":"m","x":"a typo"}`)
+				r.wantError(t.Context(), wrong, llmq.CodeIdempotencyMismatch)
+				if took := time.Since(began); took != 0 {
+					t.Errorf("told after %v, want it at once", took)
+				}
+				r.want(0, 1)
+				r.wantReply(request())
+			})
+		})
+	}
+}
+
 // A10: an id stands for its model and operation too.
 func TestDo_ChangedModelOrOperationIsAMismatch(t *testing.T) {
 	t.Parallel()

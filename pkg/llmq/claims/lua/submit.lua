@@ -1,12 +1,14 @@
 #!lua
--- submit.lua: record a request under its id, or say what the id already stands for.
+-- submit.lua: record a request under its id, or say what the id already stands for: the body of its first take, whichever
+-- way that came, and before any take the body of its record.
 -- KEYS[1] llmq:<env>:sub:<tenant hash>:{<rid>}  hash  hash, created_ms, deadline_ms, sent
+-- KEYS[2] llmq:<env>:clm:<tenant hash>:{<rid>}  hash  hash
 -- ARGV[1] now_ms       integer, "" = server TIME
 -- ARGV[2] body_hash    string, of operation, model and canonical body
 -- ARGV[3] deadline_ms  integer
 -- ARGV[4] keep_ms      integer > 0, how long after its deadline the record lives
--- Returns {code, sent, deadline_ms}; code 1 created, 0 known with this body, -1 known with another.
-local sub = KEYS[1]
+-- Returns {code, sent, deadline_ms}; code 1 created, 0 known with this body, -1 known with another, and nothing is changed.
+local sub, claim = KEYS[1], KEYS[2]
 local now = tonumber(ARGV[1])
 if not now then
   local t = redis.call('TIME')
@@ -15,11 +17,14 @@ end
 local hash, deadline, keep = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local known = redis.call('HMGET', sub, 'hash', 'sent', 'deadline_ms')
-if known[1] then
-  local code = 0
-  if known[1] ~= hash then code = -1 end
-  return { code, tonumber(known[2]), tonumber(known[3]) }
+local stands = redis.call('HGET', claim, 'hash') or known[1]
+if stands and stands ~= hash then
+  return { -1, tonumber(known[2] or 0), tonumber(known[3] or 0) }
 end
+if known[1] == hash then
+  return { 0, tonumber(known[2]), tonumber(known[3]) }
+end
+-- A record of another body is none: that body's message is refused where it is taken.
 redis.call('HSET', sub, 'hash', hash, 'created_ms', string.format('%.0f', now),
   'deadline_ms', string.format('%.0f', deadline), 'sent', 0)
 redis.call('PEXPIREAT', sub, string.format('%.0f', math.max(now, deadline) + keep))
