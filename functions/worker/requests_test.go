@@ -45,7 +45,7 @@ func TestHandler_RequestsOfABatchOfTen(t *testing.T) {
 					return ok(tt.took(i))
 				}
 				before := r.server.Stats().Requests
-				b := queue.Batched(r.client, 20*time.Millisecond)
+				b := queue.Batched(r.client, 20*time.Millisecond, 1<<20)
 				defer b.Close()
 				var sends sync.WaitGroup
 				for i := range 10 {

@@ -85,7 +85,7 @@ func inRig(t *testing.T, test func(t *testing.T, r *rig)) {
 			}
 			r.url = *out.QueueUrl
 		}
-		r.client = sqs.New(r.api, strings.TrimSuffix(r.url, "/"+string(name)), 2*time.Second)
+		r.client = sqs.New(r.api, strings.TrimSuffix(r.url, "/"+string(name)), 2*time.Second, sqs.MaxMessageBytes)
 		timeouts := map[llmq.Lane]worker.Timeouts{}
 		for _, l := range llmq.Lanes() {
 			timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}

@@ -78,7 +78,7 @@ func client(server *local.Server, sender string) *awssqs.Client {
 }
 
 func over(api *awssqs.Client) *sqs.Client {
-	return sqs.New(api, "http://sqs.invalid/000000000000", 2*time.Second)
+	return sqs.New(api, "http://sqs.invalid/000000000000", 2*time.Second, sqs.MaxMessageBytes)
 }
 
 // as is a client of the queues for another sender.

@@ -240,7 +240,7 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 			t.Errorf("close hub: %v", err)
 		}
 	})
-	background := queue.Batched(r, 20*time.Millisecond)
+	background := queue.Batched(r, 20*time.Millisecond, 1<<20)
 	t.Cleanup(background.Close)
 	deps := client.Deps{
 		Valkey: c, Queue: r, Background: background, Claims: r.claims, Results: store, Hub: hub, Bodies: r, Log: r.logger,

@@ -54,6 +54,8 @@ type Queues struct {
 	Endpoint string // local only: URL of an SQS server; "" is AWS
 	URLBase  string // what names are joined to for a queue's URL; on AWS the deployment sets it by LLMQ_SQS_URL_BASE, and it is "" before
 
+	MaxMessageBytes int // of one message with its attributes, and of all in a request; default 1 MiB as SQS has it, 16 KiB to 1 MiB
+
 	SenderIDs []string // of the door's and admin's roles; on AWS the deployment sets them by LLMQ_SQS_SENDER_IDS, and there is none before
 	WorkerIDs []string // of the workers' roles; LLMQ_SQS_WORKER_IDS
 }

@@ -33,7 +33,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 	openai := []llmq.Wire{llmq.WireOpenAI}
 	want := &Config{
 		Kind: KindAWS, Env: "dev", Region: "us-east-1",
-		Queues:    Queues{Prefix: "llm-dev"},
+		Queues:    Queues{Prefix: "llm-dev", MaxMessageBytes: 1 << 20},
 		Valkey:    Valkey{Cluster: true, TLS: true, Network: "public", CommandTimeout: 500 * time.Millisecond, DialTimeout: 2 * time.Second},
 		Storage:   Storage{InlineMaxBytes: 204800},
 		Door:      Door{Wait: 280 * time.Second, MaxConcurrency: 1000},

@@ -197,6 +197,7 @@ func (c *checker) lanes() {
 	}
 	c.capacityWait()
 	c.longestAttempt()
+	c.inlineFits()
 	c.retryCurve()
 }
 
@@ -222,6 +223,17 @@ func (c *checker) capacityWait() {
 		c.fault(wait, "must be less than %s, %s: %s", function, formatSecs(runFor), why)
 	} else {
 		c.fault(function, "must be more than %s, %s: %s", wait, formatSecs(waitFor), why)
+	}
+}
+
+// envelopeRoom is what a message needs beside its body.
+const envelopeRoom = 8 << 10
+
+// inlineFits refuses bodies inside messages that can't hold them.
+func (c *checker) inlineFits() {
+	const inline, message = "storage.inline_max_bytes", "queues.max_message_bytes"
+	if most := c.cfg.Queues.MaxMessageBytes - envelopeRoom; c.ok(inline, message) && c.cfg.Storage.InlineMaxBytes > most {
+		c.fault(inline, "must be at most %d: %s is %d, and the envelope around a body needs %d", most, message, c.cfg.Queues.MaxMessageBytes, envelopeRoom)
 	}
 }
 

@@ -302,6 +302,10 @@ func TestFaults_LanesAndTiming(t *testing.T) {
 	t.Parallel()
 	runFaults(t, []faultCase{
 		{
+			"H05 bodies inside messages that can't hold them", "aws", "queues: {prefix: llm-dev}", "queues: {prefix: llm-dev, max_message_bytes: 200000}", nil,
+			[]string{`aws:6:29: storage.inline_max_bytes: must be at most 191808: queues.max_message_bytes is 200000, and the envelope around a body needs 8192`},
+		},
+		{
 			"maximum below the default", "aws", "max_timeout_secs: 300", "max_timeout_secs: 89.5", nil,
 			[]string{`aws:30:81: lanes.rt.max_timeout_secs: must be at least timeout_secs, 90: a request that names no deadline gets that one`},
 		},

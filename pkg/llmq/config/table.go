@@ -119,6 +119,10 @@ func deployment() []setting {
 			doc: "what queue names are joined to for their URLs, such as https://sqs.eu-west-1.amazonaws.com/111122223333", at: func(s *scope) any { return &s.cfg.Queues.URLBase },
 		},
 		{
+			path: "queues.max_message_bytes", env: "LLMQ_SQS_MAX_MESSAGE_BYTES", form: formCount, def: "1048576", low: 16 << 10, high: 1 << 20, why: "what SQS carries, and what an envelope needs at least",
+			doc: "the largest message with its attributes, and all of a request together; some servers in SQS's place still have its old limit, 262144", at: func(s *scope) any { return &s.cfg.Queues.MaxMessageBytes },
+		},
+		{
 			path: "queues.sender_ids", env: "LLMQ_SQS_SENDER_IDS", form: formList, pattern: senderPattern, why: whySender, defNote: "aws: set by the deployment",
 			doc: "unique ids of the door's and admin's roles: workers take their messages and believe them the tenant", at: func(s *scope) any { return &s.cfg.Queues.SenderIDs },
 		},

@@ -10,11 +10,8 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-// A batch is sent before its window ends once it holds as much as one request carries on SQS.
-const (
-	batchMessages = 10
-	batchBytes    = 1 << 20
-)
+// batchMessages is how many a request carries on SQS.
+const batchMessages = 10
 
 // Batcher is a Queue whose sends wait a little for each other and share requests: what
 // costs one request each would cost a tenth (FEATURES B8). It is for programs that run on; in a
@@ -24,6 +21,7 @@ const (
 type Batcher struct {
 	BatchSender
 	window time.Duration
+	bytes  int
 
 	mu      sync.Mutex
 	open    map[Name]*batch // those that still take messages
@@ -39,9 +37,10 @@ type batch struct {
 	timer *time.Timer
 }
 
-// Batched makes sends through q wait up to window for others. Close ends it; q stays open.
-func Batched(q BatchSender, window time.Duration) *Batcher {
-	return &Batcher{BatchSender: q, window: window, open: map[Name]*batch{}}
+// Batched makes sends through q wait up to window for others. A batch goes before that once it has ten messages or so
+// many bytes together. Close ends it; q stays open.
+func Batched(q BatchSender, window time.Duration, bytes int) *Batcher {
+	return &Batcher{BatchSender: q, window: window, bytes: bytes, open: map[Name]*batch{}}
 }
 
 // ErrNotSent is the cause of a send's error where the message is certainly not on the queue.
@@ -77,7 +76,7 @@ func (b *Batcher) join(q Name, m Outgoing, out chan error) bool {
 	if b.closed || b.window <= 0 {
 		return false
 	}
-	if open := b.open[q]; open != nil && open.size+m.Size() > batchBytes {
+	if open := b.open[q]; open != nil && open.size+m.Size() > b.bytes {
 		b.flush(q, open)
 	}
 	open := b.open[q]

@@ -60,7 +60,7 @@ func TestBatcher_SendsShareARequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &carrier{began: time.Now(), fails: "m3"}
-		b := queue.Batched(c, window)
+		b := queue.Batched(c, window, 1<<20)
 		defer b.Close()
 		var wg sync.WaitGroup
 		for i := range 7 {
@@ -95,7 +95,7 @@ func TestBatcher_AFullBatchGoesAtOnce(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := &carrier{began: time.Now()}
-				b := queue.Batched(c, window)
+				b := queue.Batched(c, window, 1<<20)
 				var wg sync.WaitGroup
 				for _, size := range tc.sizes {
 					wg.Go(func() { _ = b.Send(t.Context(), bulk, queue.Outgoing{Body: make([]byte, size)}) })
@@ -123,7 +123,7 @@ func TestBatcher_WhoLeavesTakesNobodyAlong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &carrier{began: time.Now(), takes: time.Second}
-		b := queue.Batched(c, window)
+		b := queue.Batched(c, window, 1<<20)
 		defer b.Close()
 		early, cancel := context.WithTimeout(t.Context(), window/2)
 		defer cancel()
@@ -154,7 +154,7 @@ func TestBatcher_CloseSendsWhatWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &carrier{began: time.Now()}
-		b := queue.Batched(c, time.Hour)
+		b := queue.Batched(c, time.Hour, 1<<20)
 		var err error
 		var wg sync.WaitGroup
 		wg.Go(func() { err = b.Send(t.Context(), bulk, message("m")) })
@@ -179,7 +179,7 @@ func TestBatcher_EachMessageOnce(t *testing.T) {
 		leaves := rapid.SliceOfN(rapid.IntRange(1, 80), len(waits), len(waits)).Draw(rt, "left after ms")
 		synctest.Test(t, func(*testing.T) {
 			c := &carrier{began: time.Now(), takes: 10 * time.Millisecond}
-			b := queue.Batched(c, window)
+			b := queue.Batched(c, window, 1<<20)
 			errs := make([]error, len(waits))
 			var wg sync.WaitGroup
 			for i := range waits {

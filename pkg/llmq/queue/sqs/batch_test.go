@@ -69,13 +69,16 @@ func (s *sends) see(t *testing.T, r *http.Request) {
 func TestBatch_MessagesThatDoNotFitTogetherAreSplit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name, body string
-		want       []int // messages by request
+		name  string
+		limit int
+		body  string
+		want  []int // messages by request
 	}{
-		{"by their bodies", strings.Repeat("x", 110_000), []int{1, 9}},
-		{"by their bytes, not their characters", strings.Repeat("日", 60_000), []int{5, 5}},
-		{"by their attributes", strings.Repeat("x", MaxMessageBytes/10-10), []int{1, 9}},
-		{"which fit", strings.Repeat("x", MaxMessageBytes/10-len("llmq_op"+"String"+"chat")), []int{10}},
+		{"by a server's own limit", 262_144, strings.Repeat("x", 110_000), []int{2, 2, 2, 2, 2}},
+		{"by their bodies", MaxMessageBytes, strings.Repeat("x", 110_000), []int{1, 9}},
+		{"by their bytes, not their characters", MaxMessageBytes, strings.Repeat("日", 60_000), []int{5, 5}},
+		{"by their attributes", MaxMessageBytes, strings.Repeat("x", MaxMessageBytes/10-10), []int{1, 9}},
+		{"which fit", MaxMessageBytes, strings.Repeat("x", MaxMessageBytes/10-len("llmq_op"+"String"+"chat")), []int{10}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -87,11 +90,11 @@ func TestBatch_MessagesThatDoNotFitTogetherAreSplit(t *testing.T) {
 				c := New(sdk("http://sqs.test", roundTrip(func(r *http.Request) (*http.Response, error) {
 					s.see(t, r)
 					return inner.RoundTrip(r)
-				})), "http://sqs.test/000000000000", 2*time.Second)
+				})), "http://sqs.test/000000000000", 2*time.Second, tt.limit)
 				if _, err := c.api.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String(string(name))}); err != nil {
 					t.Fatal(err)
 				}
-				b := queue.Batched(c, 20*time.Millisecond)
+				b := queue.Batched(c, 20*time.Millisecond, tt.limit)
 				defer b.Close()
 				var wg sync.WaitGroup
 				for range 10 {
@@ -103,7 +106,7 @@ func TestBatch_MessagesThatDoNotFitTogetherAreSplit(t *testing.T) {
 				}
 				wg.Wait()
 				slices.Sort(s.messages)
-				if diff := cmp.Diff(tt.want, s.messages); diff != "" || s.most > MaxMessageBytes {
+				if diff := cmp.Diff(tt.want, s.messages); diff != "" || s.most > tt.limit {
 					t.Errorf("%d bytes at most, messages by request (-want +got):\n%s", s.most, diff)
 				}
 			})
@@ -133,7 +136,7 @@ func TestBatch_EachEntryIsToldApart(t *testing.T) {
 		return &http.Response{
 			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Body: io.NopCloser(strings.NewReader(answer)),
 		}, nil
-	})), "http://sqs.test/000000000000", time.Second)
+	})), "http://sqs.test/000000000000", time.Second, MaxMessageBytes)
 	const entries = 5
 	want := []llmq.Code{"", llmq.CodeQueueUnavailable, llmq.CodeInternal, llmq.CodeInternal, llmq.CodeQueueUnavailable}
 	for what, got := range map[string][]error{

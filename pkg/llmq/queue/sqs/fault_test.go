@@ -60,7 +60,7 @@ func TestSend_TellsAnOutageFromAFaultOfOurs(t *testing.T) {
 			if q == "" {
 				q = name
 			}
-			err := New(api, srv.URL+"/000000000000", 300*time.Millisecond).Send(t.Context(), q, queue.Outgoing{Body: []byte("{}")})
+			err := New(api, srv.URL+"/000000000000", 300*time.Millisecond, MaxMessageBytes).Send(t.Context(), q, queue.Outgoing{Body: []byte("{}")})
 			var says error
 			for _, known := range []error{queue.ErrRefused, queue.ErrUnanswered} {
 				if errors.Is(err, known) {
@@ -92,7 +92,7 @@ func TestSend_NoConnectionIsRefused(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	srv.Close()
 	api := sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String(srv.URL), Credentials: credentials.NewStaticCredentialsProvider("door", "s", ""), RetryMaxAttempts: 1})
-	if err := New(api, srv.URL+"/000000000000", time.Second).Send(t.Context(), name, queue.Outgoing{Body: []byte("{}")}); !errors.Is(err, queue.ErrRefused) {
+	if err := New(api, srv.URL+"/000000000000", time.Second, MaxMessageBytes).Send(t.Context(), name, queue.Outgoing{Body: []byte("{}")}); !errors.Is(err, queue.ErrRefused) {
 		t.Errorf("error %v, want refused", err)
 	}
 }

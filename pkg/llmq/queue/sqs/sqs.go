@@ -20,7 +20,7 @@ import (
 
 // Limits of SQS (AWS-FACTS section 1).
 const (
-	MaxMessageBytes = 1 << 20          // body and attributes
+	MaxMessageBytes = 1 << 20          // body and attributes, of one message and of all in a request
 	MaxDelay        = 15 * time.Minute // of a message
 	MaxVisibility   = 12 * time.Hour   // of a receive
 	batchEntries    = 10
@@ -31,15 +31,17 @@ type Client struct {
 	api         *sqs.Client
 	urlBase     string
 	sendTimeout time.Duration
+	maxBytes    int
 }
 
 var _ queue.Queue = (*Client)(nil)
 
 // New is a client of the queues below urlBase, e.g.
 // https://sqs.eu-west-1.amazonaws.com/111122223333: names are joined to it rather than
-// looked up, which saves a request and a permission. A send takes at most sendTimeout.
-func New(api *sqs.Client, urlBase string, sendTimeout time.Duration) *Client {
-	return &Client{api: api, urlBase: strings.TrimRight(urlBase, "/"), sendTimeout: sendTimeout}
+// looked up, which saves a request and a permission. A send takes at most sendTimeout, and has at most maxBytes:
+// [MaxMessageBytes] of SQS, fewer of servers that still have its old limit (cases H05).
+func New(api *sqs.Client, urlBase string, sendTimeout time.Duration, maxBytes int) *Client {
+	return &Client{api: api, urlBase: strings.TrimRight(urlBase, "/"), sendTimeout: sendTimeout, maxBytes: maxBytes}
 }
 
 func (c *Client) url(q queue.Name) *string { return aws.String(c.urlBase + "/" + string(q)) }
@@ -50,7 +52,7 @@ func (c *Client) url(q queue.Name) *string { return aws.String(c.urlBase + "/" +
 // [queue.ErrRefused] has it, by a throttle, a server's fault and a connection that can't be had; a right
 // that lacks and a queue that does not exist are faults of the deployment.
 func (c *Client) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
-	if err := fits(m); err != nil {
+	if err := c.fits(m); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.sendTimeout)
@@ -67,7 +69,7 @@ func (c *Client) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error
 	return nil
 }
 
-// SendAll implements queue.Queue by batches of ten messages and [MaxMessageBytes] together, side
+// SendAll implements queue.Queue by batches of ten messages and the client's maxBytes together, side
 // by side; each takes at most the client's sendTimeout.
 func (c *Client) SendAll(ctx context.Context, q queue.Name, ms []queue.Outgoing) []error {
 	errs := make([]error, len(ms))
@@ -81,10 +83,10 @@ func (c *Client) SendAll(ctx context.Context, q queue.Name, ms []queue.Outgoing)
 		batch, size = nil, 0
 	}
 	for i, m := range ms {
-		if errs[i] = fits(m); errs[i] != nil {
+		if errs[i] = c.fits(m); errs[i] != nil {
 			continue
 		}
-		if len(batch) == batchEntries || size+m.Size() > MaxMessageBytes {
+		if len(batch) == batchEntries || size+m.Size() > c.maxBytes {
 			flush()
 		}
 		batch, size = append(batch, i), size+m.Size()
@@ -118,9 +120,9 @@ func (c *Client) sendBatch(ctx context.Context, q queue.Name, ms []queue.Outgoin
 	b.told(nil, ids(out.Successful, func(e types.SendMessageBatchResultEntry) *string { return e.Id }), out.Failed)
 }
 
-func fits(m queue.Outgoing) error {
-	if size := m.Size(); size > MaxMessageBytes {
-		return llmq.Errorf(llmq.CodeTooLarge, "the message has %d bytes with its attributes; a queue carries %d", size, MaxMessageBytes)
+func (c *Client) fits(m queue.Outgoing) error {
+	if size := m.Size(); size > c.maxBytes {
+		return llmq.Errorf(llmq.CodeTooLarge, "the message has %d bytes with its attributes; a queue carries %d", size, c.maxBytes)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func setup(t *testing.T, seen ...func(*http.Request)) (*Client, *sqs.Client, str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(api, strings.TrimSuffix(*out.QueueUrl, "/"+string(name)), 2*time.Second), api, *out.QueueUrl
+	return New(api, strings.TrimSuffix(*out.QueueUrl, "/"+string(name)), 2*time.Second, MaxMessageBytes), api, *out.QueueUrl
 }
 
 func receive(t *testing.T, api *sqs.Client, url string, n int32) *sqs.ReceiveMessageOutput {
@@ -185,13 +185,14 @@ func TestClient_DepthCounts(t *testing.T) {
 
 func TestClient_Errors(t *testing.T) {
 	t.Parallel()
-	c, _, _ := setup(t)
+	c, api, _ := setup(t)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for what, got := range map[string]struct {
 		err  error
 		want llmq.Code
 	}{
+		"too large for this server": {New(api, "http://sqs.test", time.Second, 262_144).Send(t.Context(), name, queue.Outgoing{Body: make([]byte, 262_145)}), llmq.CodeTooLarge},
 		"too large":                 {c.Send(t.Context(), name, queue.Outgoing{Body: make([]byte, MaxMessageBytes+1)}), llmq.CodeTooLarge},
 		"too large with attributes": {c.Send(t.Context(), name, queue.Outgoing{Body: []byte(strings.Repeat("x", MaxMessageBytes)), Attributes: map[string]string{"a": "b"}}), llmq.CodeTooLarge},
 		"bad character":             {c.Send(t.Context(), name, queue.Outgoing{Body: []byte("a\x01b")}), llmq.CodeInternal},
