@@ -64,18 +64,20 @@ It shows ` + "`\"caps\":{\"target\":3},\"in_use\":3`" + `, and 60 answers of 200
 ` + "`\"rpm\": 120`" + ` beside the cap, ` + "`caps`" + ` shows that too, and two calls a second start after a burst of 12. What can't start within
 ` + "`timing.rt_capacity_wait_secs`" + ` is answered with 429 in rt; bg and bulk (` + "`X-LLMQ-Lane`" + `) wait until their deadline.
 
-With OPENAI_BASE_URL there is one alias, ` + "`default`" + `, for every name, and its limits are for all of them together. Without it the
-aliases are chat-a, emb-a and conv-a, each with one target, main, at the providers fake-openai and fake-bedrock.
+With OPENAI_BASE_URL there is one alias, ` + "`default`" + `, for every name, and its limits are for all of them together; it has none but those that
+you set. Without it the aliases are chat-a, emb-a and conv-a, each with one target, main, at the providers fake-openai and fake-bedrock, and each with
+` + "`max_concurrency` 20" + ` unless you set another.
 `
 }
 
-const tryShell = `# in one shell: a fake provider that takes a second a call
+const tryShell = `# in one shell: a fake provider that takes a second a call. The export line that it prints is for calls
+# without llmq before it: paste it nowhere
 go run ./local/fakellm -addr 127.0.0.1:8090 -key k -latency 1s
 
 # in another: llmq before it, with a cap of 3 calls in flight
 OPENAI_BASE_URL=http://127.0.0.1:8090/v1 OPENAI_API_KEY=k LLMQ_LIMITS_BY_MODEL='{"default": {"max_concurrency": 3}}' make run
 
-# in a third, with the two export lines pasted that make run has printed: 60 calls at once
+# in a third, with both export lines pasted that make run has printed: 60 calls at once
 time (seq 60 | xargs -P 60 -I{} curl -s -o /dev/null -w '%{http_code}\n' $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \
   -H 'Content-Type: application/json' -d '{"model":"any-name","messages":[{"role":"user","content":"call {}"}]}' | sort | uniq -c) &
 sleep 5; curl -s -H "Authorization: Bearer $LLMQ_ADMIN_KEY" $LLMQ_ADMIN_URL/status | jq -c '.targets[] | {target, caps, in_use, waiting, ended}'

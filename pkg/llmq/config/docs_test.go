@@ -85,7 +85,11 @@ func listing() string {
 				line(st.variable(s), st.fallback(s), s.prefix+st.leaf()+": "+st.doc)
 			}
 		default:
-			line(st.env, st.def, st.path+": "+st.doc)
+			doc := st.path + ": " + st.doc
+			if st.def != "" && st.defNote != "" { // what the line shows is not the default everywhere
+				doc += ". Default: " + st.defNote
+			}
+			line(st.env, st.def, doc)
 		}
 	}
 	return b.String()
