@@ -57,7 +57,7 @@ func (w *world) ends(outs []worker.Outcome) []string {
 	return ends
 }
 
-// E11: what runs comes to its end, what waits for memory is back in its queue at once.
+// E11, DS48: what runs comes to its end, what waits for memory is back in its queue at once.
 func TestDrain_WhatRunsEndsAndWhatWaitsForMemoryIsReleased(t *testing.T) {
 	t.Parallel()
 	drainBubble(t, func(t *testing.T, w *world) {
