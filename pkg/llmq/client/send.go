@@ -23,9 +23,13 @@ const submitPause = 200 * time.Millisecond
 // that does not answer is tried again for as long as it may fail.
 func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (sub claims.Submission, moved bool, err error) {
 	began := time.Now()
-	for {
+	for tries := 1; ; tries++ {
 		sub, moved, err = c.trySubmit(ctx, r, m, hash)
-		if _, lost := errors.AsType[storeLost](err); !lost || max(time.Since(began), c.Store.DownFor())+submitPause > c.cfg.StoreWait {
+		down := time.Since(began)
+		if tries > 1 { // one failure may be that of a connection which died when the store did, and the store be back
+			down = max(down, c.Store.DownFor())
+		}
+		if _, lost := errors.AsType[storeLost](err); !lost || down+submitPause > c.cfg.StoreWait {
 			return sub, moved, err
 		}
 		pause := time.NewTimer(submitPause)
