@@ -93,17 +93,19 @@ const (
 	OpEmbeddings Op = "embeddings"
 	// OpConverse is Bedrock's Converse.
 	OpConverse Op = "converse"
+	// OpConverseStream is Bedrock's ConverseStream: the same body, and a reply that comes in events.
+	OpConverseStream Op = "converse_stream"
 )
 
 // Ops lists every op that this release serves.
-func Ops() []Op { return []Op{OpChat, OpEmbeddings, OpConverse} }
+func Ops() []Op { return []Op{OpChat, OpEmbeddings, OpConverse, OpConverseStream} }
 
 // Wire is the wire that o belongs to, or "" for an unknown op.
 func (o Op) Wire() Wire {
 	switch o {
 	case OpChat, OpEmbeddings:
 		return WireOpenAI
-	case OpConverse:
+	case OpConverse, OpConverseStream:
 		return WireConverse
 	}
 	return ""

@@ -28,13 +28,15 @@ type Request struct {
 	// DefaultMaxOutput is put into the body as the most output, in tokens, where the caller sends
 	// none and the op has output; 0 puts nothing. What is sent is what is reserved (FEATURES C13).
 	DefaultMaxOutput int
+	// Pace bounds how slowly the reply of a stream may come. [Provider.Call] has no use for it.
+	Pace Pace
 }
 
 // Response is a successful answer.
 type Response struct {
 	Status      int    // 2xx
-	ContentType string // "application/json" in this release
-	Body        []byte // valid JSON, byte for byte as it came but for a byte order mark
+	ContentType string // "application/json"; of a stream that of its events
+	Body        []byte // valid JSON, byte for byte as it came but for a byte order mark; nil of a stream
 	RequestID   string // the provider's own id of the exchange; "" when it gave none
 	Usage       *Usage // nil where the provider told none
 }

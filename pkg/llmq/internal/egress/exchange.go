@@ -39,16 +39,9 @@ func (r Reply) RequestID(header string) string {
 // req must not be used afterwards.
 func (c *Client) Do(req *http.Request) (Reply, error) {
 	ctx := req.Context()
-	if !c.owns(req.URL) || req.Host != "" && req.Host != req.URL.Host {
-		return Reply{}, fault(ctx, fmt.Errorf("request to %s: %w", req.URL.Host, errOrigin))
-	}
-	req.Header.Set("User-Agent", userAgent())
-	// net/http must neither ask for compression nor undo it: a few KB can inflate to GB.
-	req.Header.Set("Accept-Encoding", "identity")
-
-	resp, err := c.exchange.RoundTrip(req)
+	resp, err := c.begin(req)
 	if err != nil {
-		return Reply{}, fault(ctx, fmt.Errorf("call %s: %w", c.base.Host, err))
+		return Reply{}, fault(ctx, err)
 	}
 	defer resp.Body.Close() // Nothing is written through it; a fault showed in the read.
 
@@ -69,10 +62,25 @@ func (c *Client) Do(req *http.Request) (Reply, error) {
 	return reply, nil
 }
 
+// begin sends the request and returns the reply with its body unread.
+func (c *Client) begin(req *http.Request) (*http.Response, error) {
+	if !c.owns(req.URL) || req.Host != "" && req.Host != req.URL.Host {
+		return nil, fmt.Errorf("request to %s: %w", req.URL.Host, errOrigin)
+	}
+	req.Header.Set("User-Agent", userAgent())
+	// net/http must neither ask for compression nor undo it: a few KB can inflate to GB.
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := c.exchange.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", c.base.Host, err)
+	}
+	return resp, nil
+}
+
 // readBody reads at most limit bytes, and does not begin to read what announces more.
 func readBody(resp *http.Response, limit int64) ([]byte, error) {
-	if enc := strings.TrimSpace(resp.Header.Get("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, fmt.Errorf("%w: Content-Encoding is %q", errEncoded, llmq.Clip(enc, 40))
+	if err := checkEncoding(resp); err != nil {
+		return nil, err
 	}
 	if resp.ContentLength > limit {
 		return nil, fmt.Errorf("%w: %d bytes announced, %d allowed", errTooLarge, resp.ContentLength, limit)
@@ -85,6 +93,13 @@ func readBody(resp *http.Response, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: more than %d bytes", errTooLarge, limit)
 	}
 	return body, nil
+}
+
+func checkEncoding(resp *http.Response) error {
+	if enc := strings.TrimSpace(resp.Header.Get("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
+		return fmt.Errorf("%w: Content-Encoding is %q", errEncoded, llmq.Clip(enc, 40))
+	}
+	return nil
 }
 
 // byteOrderMark may precede the JSON of some servers (case H19e); JSON itself does not allow it.
@@ -123,6 +138,9 @@ func (r Reply) JSON() ([]byte, error) {
 	}
 	return nil, bad(provider.Retryable, llmq.CodeProviderError, "the provider answered %d with no JSON or only a part of it", r.Status)
 }
+
+// Sound reports whether b is valid JSON that nests no deeper than a result may.
+func Sound(b []byte) bool { return json.Valid(b) && !tooDeep(b) }
 
 // maxDepth bounds how deep a reply's JSON nests. A result holds it one level deeper, and
 // must still be read by decoders that stop at 10,000.

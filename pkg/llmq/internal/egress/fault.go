@@ -15,6 +15,8 @@ var (
 	errOrigin   = errors.New("not the origin of this provider")
 	errTooLarge = errors.New("reply is too large")
 	errEncoded  = errors.New("reply is compressed, which was not asked for")
+	errFirst    = errors.New("no content came in time")
+	errStall    = errors.New("the stream stood still")
 )
 
 // Fault classifies what went wrong around an exchange rather than in it: a credential that could

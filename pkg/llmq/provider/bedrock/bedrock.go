@@ -1,4 +1,4 @@
-// Package bedrock calls Amazon Bedrock's Converse with the caller's own bytes. The SDK's client
+// Package bedrock calls Amazon Bedrock's Converse and ConverseStream with the caller's own bytes. The SDK's client
 // would decode and encode the body, drop fields that it does not know, and retry; so this one only
 // borrows its signature.
 package bedrock
@@ -97,17 +97,9 @@ func (p *Provider) Close() { p.egress.Close() }
 // the body goes out as it came, but for the most output where that is ours to say.
 func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Response, error) {
 	if req.Op != llmq.OpConverse {
-		return nil, &provider.Error{
-			Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,
-			Message: fmt.Sprintf("the provider speaks the converse wire, which has no %s", llmq.Clip(string(req.Op), 40)),
-		}
+		return nil, wrongOp(req.Op)
 	}
-	req.Body = withMost(req.Body, req.DefaultMaxOutput)
-	hreq, err := p.request(ctx, req)
-	if err != nil {
-		return nil, unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
-	}
-	secret, err := p.authorize(ctx, hreq, req.Body)
+	hreq, secret, err := p.prepare(ctx, req, "/converse", "application/json")
 	if err != nil {
 		return nil, err
 	}
@@ -128,18 +120,39 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	}, nil
 }
 
+func wrongOp(op llmq.Op) error {
+	return &provider.Error{
+		Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,
+		Message: fmt.Sprintf("the provider speaks the converse wire, which has no %s", llmq.Clip(string(op), 40)),
+	}
+}
+
+// prepare makes the request to one of a model's routes, and returns the secret that a reply could repeat.
+func (p *Provider) prepare(ctx context.Context, req provider.Request, route, accept string) (*http.Request, string, error) {
+	req.Body = withMost(req.Body, req.DefaultMaxOutput)
+	hreq, err := p.request(ctx, req, route, accept)
+	if err != nil {
+		return nil, "", unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
+	}
+	secret, err := p.authorize(ctx, hreq, req.Body)
+	if err != nil {
+		return nil, "", err
+	}
+	return hreq, secret, nil
+}
+
 // request builds the call as the SDK does: everything in the model id but letters, digits and
 // -._~ is escaped, the slashes and colons of an ARN too. A signature covers the path escaped once
 // more, which the signer does by itself, provided that the URL keeps the first escapes; the form
 // that net/url would choose leaves colons alone.
-func (p *Provider) request(ctx context.Context, req provider.Request) (*http.Request, error) {
-	url := p.egress.Base() + "/model/" + httpbinding.EscapePath(req.ModelID, true) + "/converse"
+func (p *Provider) request(ctx context.Context, req provider.Request, route, accept string) (*http.Request, error) {
+	url := p.egress.Base() + "/model/" + httpbinding.EscapePath(req.ModelID, true) + route
 	hreq, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(req.Body))
 	if err != nil {
 		return nil, err
 	}
 	hreq.Header.Set("Content-Type", "application/json")
-	hreq.Header.Set("Accept", "application/json")
+	hreq.Header.Set("Accept", accept)
 	return hreq, nil
 }
 

@@ -117,7 +117,7 @@ func TestSign_SameAsSDK(t *testing.T) {
 			}
 
 			p := open(t, Config{Endpoint: srv.URL, Credentials: static})
-			ours, err := p.request(t.Context(), provider.Request{Op: llmq.OpConverse, ModelID: id, Body: sent})
+			ours, err := p.request(t.Context(), provider.Request{Op: llmq.OpConverse, ModelID: id, Body: sent}, "/converse", "application/json")
 			if err != nil {
 				t.Fatalf("request: %v", err)
 			}

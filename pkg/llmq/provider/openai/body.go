@@ -36,7 +36,7 @@ type draft struct {
 
 // wanted are the members that a draft looks for.
 var wanted = map[string]bool{
-	"model": true, maxCompletion: true, maxTokens: true, "n": true,
+	"model": true, "stream_options": true, maxCompletion: true, maxTokens: true, "n": true,
 	"messages": true, "tools": true, "functions": true, "response_format": true, "input": true,
 }
 

@@ -12,7 +12,7 @@ import (
 
 // setModel is the body of a call to an endpoint of ours.
 func setModel(body []byte, id string) ([]byte, error) {
-	return (&Provider{most: maxTokens}).body(provider.Request{Op: llmq.OpChat, ModelID: id, Body: body})
+	return edited(provider.Request{Op: llmq.OpChat, ModelID: id, Body: body}, (&Provider{most: maxTokens}).edits)
 }
 
 func TestBody_ChangesNothingElse(t *testing.T) {

@@ -71,30 +71,9 @@ func (p *Provider) Close() { p.egress.Close() }
 
 // Call makes exactly one attempt; see [provider.Provider].
 func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Response, error) {
-	path, err := pathOf(req.Op)
+	hreq, key, err := p.request(ctx, req, "application/json", p.edits)
 	if err != nil {
 		return nil, err
-	}
-	body, err := p.body(req)
-	if err != nil {
-		return nil, &provider.Error{
-			Class: provider.CallFatal, Code: llmq.CodeInvalidJSON, Message: "the body is not a JSON object that can be sent", Unsent: true,
-			Err: fmt.Errorf("set the model for provider %s: %w", p.name, err),
-		}
-	}
-	key, err := p.apiKey(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// The new request has no header of the caller's; an Idempotency-Key would make net/http repeat it.
-	hreq, err := http.NewRequestWithContext(ctx, http.MethodPost, p.egress.Base()+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
-	}
-	hreq.Header.Set("Content-Type", "application/json")
-	hreq.Header.Set("Accept", "application/json")
-	if key != "" {
-		hreq.Header.Set("Authorization", "Bearer "+key)
 	}
 	reply, err := p.egress.Do(hreq)
 	if err != nil {
@@ -113,17 +92,47 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	}, nil
 }
 
-// body is what is sent: the caller's bytes but for the model, and the most output where that is ours to say.
-func (p *Provider) body(req provider.Request) ([]byte, error) {
+// request is what is sent, and the key in it: the caller's bytes but for edits.
+func (p *Provider) request(ctx context.Context, req provider.Request, accept string, edits func(draft, provider.Request) ([]edit, error)) (*http.Request, string, error) {
+	path, err := pathOf(req.Op)
+	if err != nil {
+		return nil, "", err
+	}
+	body, err := edited(req, edits)
+	if err != nil {
+		return nil, "", &provider.Error{
+			Class: provider.CallFatal, Code: llmq.CodeInvalidJSON, Message: "the body is not a JSON object that can be sent", Unsent: true,
+			Err: fmt.Errorf("set the model for provider %s: %w", p.name, err),
+		}
+	}
+	key, err := p.apiKey(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	// The new request has no header of the caller's; an Idempotency-Key would make net/http repeat it.
+	hreq, err := http.NewRequestWithContext(ctx, http.MethodPost, p.egress.Base()+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, "", unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
+	}
+	hreq.Header.Set("Content-Type", "application/json")
+	hreq.Header.Set("Accept", accept)
+	if key != "" {
+		hreq.Header.Set("Authorization", "Bearer "+key)
+	}
+	return hreq, key, nil
+}
+
+// edited is the caller's body with what must be changed in it.
+func edited(req provider.Request, edits func(draft, provider.Request) ([]edit, error)) ([]byte, error) {
 	d, err := read(req.Body)
 	if err != nil {
 		return nil, err
 	}
-	edits, err := p.edits(d, req)
+	es, err := edits(d, req)
 	if err != nil {
 		return nil, err
 	}
-	return d.with(edits), nil
+	return d.with(es), nil
 }
 
 func pathOf(op llmq.Op) (string, error) {
@@ -132,7 +141,7 @@ func pathOf(op llmq.Op) (string, error) {
 		return "/chat/completions", nil
 	case llmq.OpEmbeddings:
 		return "/embeddings", nil
-	case llmq.OpConverse:
+	case llmq.OpConverse, llmq.OpConverseStream:
 	}
 	return "", &provider.Error{
 		Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,

@@ -71,13 +71,13 @@ func TestBody_BoundsOutputWhereNobodyDoes(t *testing.T) {
 		{maxTokens, `{"max_tokens":5,"model":"a"}`, `{"max_tokens":5,"model":"gpt-5"}`},
 		{maxTokens, `{"max_completion_tokens":"x","model":"a"}`, `{"max_completion_tokens":"x","model":"gpt-5"}`},
 	} {
-		got, err := (&Provider{most: tc.most}).body(provider.Request{Op: llmq.OpChat, ModelID: "gpt-5", Body: []byte(tc.in), DefaultMaxOutput: 9})
+		got, err := edited(provider.Request{Op: llmq.OpChat, ModelID: "gpt-5", Body: []byte(tc.in), DefaultMaxOutput: 9}, (&Provider{most: tc.most}).edits)
 		if err != nil || string(got) != tc.want {
 			t.Errorf("body(%s) = %s, %v; want %s", tc.in, got, err, tc.want)
 		}
 	}
 	in := []byte(`{"model":"gpt-5","input":"x"}`)
-	got, err := (&Provider{most: maxTokens}).body(provider.Request{Op: llmq.OpEmbeddings, ModelID: "gpt-5", Body: in, DefaultMaxOutput: 9})
+	got, err := edited(provider.Request{Op: llmq.OpEmbeddings, ModelID: "gpt-5", Body: in, DefaultMaxOutput: 9}, (&Provider{most: maxTokens}).edits)
 	if err != nil || string(got) != string(in) {
 		t.Errorf("embeddings became %s, %v", got, err)
 	}
@@ -123,7 +123,7 @@ func FuzzMeasure(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, most int) {
 		p := &Provider{most: maxTokens}
 		req := provider.Request{Op: llmq.OpChat, ModelID: "m", Body: body, DefaultMaxOutput: most}
-		sent, err := p.body(req)
+		sent, err := edited(req, p.edits)
 		if err != nil {
 			return
 		}
