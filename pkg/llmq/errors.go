@@ -44,6 +44,7 @@ const (
 	CodeNewerEnvelope       Code = "newer_envelope"
 	CodeWrongQueue          Code = "wrong_queue"
 	CodeSenderNotAllowed    Code = "sender_not_allowed"
+	CodeStreamBroken        Code = "stream_broken"
 	CodeWorkerCrash         Code = "worker_crash"
 	CodeConfiguration       Code = "configuration"
 	CodeInternal            Code = "internal_error"
@@ -93,6 +94,7 @@ var codes = []CodeInfo{
 	{CodeNewerEnvelope, 500, false, "A message has a newer version than its workers and waited for them in vain.", "Deploy the workers before the producers."},
 	{CodeWrongQueue, 400, false, "A message names a model or lane that is not its queue's.", "Send it to the queue of its model and lane."},
 	{CodeSenderNotAllowed, 403, false, "A message came from a sender that is not listed.", "List the sender under producers and have it send again; nobody else can, for whose message it is can't be known."},
+	{CodeStreamBroken, 502, false, "The reply broke off after its first content had been passed on; it is not made anew, since its caller has a part of it.", "Discard what came, or keep it as a part; send it again under a new id."},
 	{CodeWorkerCrash, 500, false, "Workers died again and again while they ran this request, so it is not run any more.", "Look at the workers' memory and logs; the message is in the dead-letter queue."},
 	{CodeConfiguration, 500, false, "The deployment is not configured as it must be.", "Mend what the error names and deploy again."},
 	{CodeInternal, 500, false, "Something failed that should not; the log has it under the request id.", "Report it with the request id."},

@@ -44,6 +44,10 @@ var (
 	expireText string
 	//go:embed lua/cancel.lua
 	cancelText string
+	//go:embed lua/append.lua
+	appendText string
+	//go:embed lua/broken.lua
+	brokenText string
 )
 
 // Store reads and writes submission records and claims. It holds no connection and
@@ -53,6 +57,7 @@ type Store struct {
 	submit, sent                  luascript.Script
 	take, renew, giveBack, finish luascript.Script
 	expire, cancel                luascript.Script
+	append, broken                luascript.Script
 }
 
 // New is the store of one environment's claims.
@@ -67,6 +72,8 @@ func New(space keys.Space) *Store {
 		finish:   luascript.New("finish", finishText),
 		expire:   luascript.New("expire", expireText),
 		cancel:   luascript.New("cancel", cancelText),
+		append:   luascript.New("append", appendText),
+		broken:   luascript.New("broken", brokenText),
 	}
 }
 

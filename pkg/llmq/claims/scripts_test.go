@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,14 +27,16 @@ func bench() luatest.Bench {
 			"finish": {Script: s.finish, Keys: []string{"clm", "res"}, Timed: true},
 			"expire": {Script: s.expire, Keys: []string{"clm", "res"}, Timed: true},
 			"cancel": {Script: s.cancel, Keys: []string{"clm", "res", "sub"}, Timed: true},
+			"append": {Script: s.append, Keys: []string{"clm", "st"}},
+			"broken": {Script: s.broken, Keys: []string{"clm", "res"}, Timed: true},
 		},
-		Keys: map[string]string{"sub": k.Submission, "clm": k.Claim, "res": k.Result},
+		Keys: map[string]string{"sub": k.Submission, "clm": k.Claim, "res": k.Result, "st": k.Stream},
 	}
 }
 
 func TestScripts_Cases(t *testing.T) {
 	t.Parallel()
-	servers.Run(t, bench, cases)
+	servers.Run(t, bench, slices.Concat(cases, streamCases))
 }
 
 // Scripts date by the server's clock when they are given none; every call in Go does so.
@@ -63,14 +66,14 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	want := map[string]luatest.Header{}
 	for name, text := range map[string]string{
 		"submit": submitText, "sent": sentText, "take": takeText, "renew": renewText, "defer": deferText, "finish": finishText,
-		"expire": expireText, "cancel": cancelText,
+		"expire": expireText, "cancel": cancelText, "append": appendText, "broken": brokenText,
 	} {
 		want[text] = luatest.ReadHeader(t, name, text)
 	}
 	got := map[string]luatest.Header{}
 	texts := map[string]string{}
 	s := New(luatest.Space())
-	for _, script := range []luascript.Script{s.submit, s.sent, s.take, s.renew, s.giveBack, s.finish, s.expire, s.cancel} {
+	for _, script := range []luascript.Script{s.submit, s.sent, s.take, s.renew, s.giveBack, s.finish, s.expire, s.cancel, s.append, s.broken} {
 		texts[script.Text()] = script.Text()
 	}
 	c := luatest.Pipe(t, llmqtest.NewMiniredis(t))
@@ -101,6 +104,8 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	s.Bury(&b, claim, []byte("{}"))
 	s.Expire(&b, r, "h", "A", []byte("{}"))
 	s.Cancel(&b, "t", "r", []byte("{}"))
+	s.Append(&b, claim, 0, []byte("x"))
+	s.Break(&b, r, []byte("{}"))
 	if err := b.Run(t.Context(), c); err != nil {
 		t.Fatalf("run: %v", err)
 	}

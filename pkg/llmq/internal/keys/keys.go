@@ -18,7 +18,8 @@ type Call struct {
 	Submission string // hash: what was submitted under the id
 	Claim      string // hash: who runs it, under which fence
 	Result     string // string: how it ended
-	Wake       string // channel: told once the result is stored
+	Stream     string // stream: what the reply has said so far, where it is passed on while it comes
+	Wake       string // channel: told once the result is stored, and of each piece of a stream
 }
 
 // Call names what belongs to a tenant's request.
@@ -28,6 +29,7 @@ func (s Space) Call(tenant string, rid llmq.RID) Call {
 		Submission: s.prefix + "sub:" + tail,
 		Claim:      s.prefix + "clm:" + tail,
 		Result:     s.prefix + "res:" + tail,
+		Stream:     s.prefix + "st:" + tail,
 		Wake:       s.prefix + "wake:" + tail,
 	}
 }

@@ -175,6 +175,10 @@ func state(ctx context.Context, c redis.UniversalClient, key string) string {
 		for _, z := range c.ZRangeWithScores(ctx, key, 0, -1).Val() {
 			parts = append(parts, fmt.Sprintf("%v=%s", z.Member, since(strconv.FormatFloat(z.Score, 'f', -1, 64))))
 		}
+	case "stream":
+		for _, e := range c.XRange(ctx, key, "-", "+").Val() {
+			parts = append(parts, fmt.Sprintf("%s=%v", e.ID, slices.Collect(maps.Values(e.Values))))
+		}
 	default:
 		return "a " + kind
 	}
