@@ -37,6 +37,7 @@ type Request struct {
 	Fallback FallbackPolicy // never empty
 	Deadline time.Time      // no answer is of use after it; never zero
 	Body     []byte         // the wire's own JSON, as it came; never changed in place
+	Stream   bool           // the reply is wanted while it comes; the operation, or a member of the body, says so too
 	User     string         // the caller's end user; "" when not given
 	Session  string         // the caller's session; "" when not given
 	Trace    string         // W3C traceparent; "" when not given
@@ -77,6 +78,7 @@ type Meta struct {
 type Reply struct {
 	Status      int    // the provider's HTTP status, 2xx
 	ContentType string // the provider's, without parameters that only it knows
-	Body        []byte
+	Body        []byte // JSON; of a stream its events as they are framed on the wire, without what ends it
+	Stream      bool   // the reply was wanted while it came
 	Meta        Meta
 }

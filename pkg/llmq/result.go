@@ -40,6 +40,8 @@ type resultJSON struct {
 	ContentType string          `json:"content_type,omitempty"`
 	Error       *errorJSON      `json:"error,omitempty"`
 	Ref         *Ref            `json:"ref,omitempty"`
+	Stream      bool            `json:"stream,omitempty"`
+	Events      []byte          `json:"events,omitempty"` // of a stream, in base64: they need not be JSON, nor text
 	Body        json.RawMessage `json:"body,omitempty"`
 }
 
@@ -95,7 +97,7 @@ func (w metaJSON) meta() Meta {
 	}
 }
 
-// EncodeResult writes a result as JSON. The reply's body must be valid JSON and is
+// EncodeResult writes a result as JSON. The reply's body must be valid JSON, but of a stream, and is
 // spliced in byte for byte; with ref set the body is left out, for it lies there.
 func EncodeResult(r Result, ref *Ref) ([]byte, error) {
 	if (r.Reply == nil) == (r.Err == nil) {
@@ -106,8 +108,12 @@ func EncodeResult(r Result, ref *Ref) ([]byte, error) {
 	if r.Err != nil {
 		w.Error = &errorJSON{Code: r.Err.Code, Message: r.Err.Message, Field: r.Err.Field, RetryAfterMS: r.Err.RetryAfter.Milliseconds()}
 	} else {
-		w.Status, w.ContentType = r.Reply.Status, r.Reply.ContentType
-		if ref == nil {
+		w.Status, w.ContentType, w.Stream = r.Reply.Status, r.Reply.ContentType, r.Reply.Stream
+		switch {
+		case ref != nil:
+		case w.Stream:
+			w.Events = r.Reply.Body
+		default:
 			body = r.Reply.Body
 		}
 	}
@@ -132,9 +138,12 @@ func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
 		r.Err = &Error{Code: w.Error.Code, Message: w.Error.Message, Field: w.Error.Field, RetryAfter: time.Duration(w.Error.RetryAfterMS) * time.Millisecond, Meta: w.Meta.meta()}
 		return r, nil, nil
 	}
-	if w.Status == 0 || (w.Ref != nil && len(w.Body) != 0) {
+	if w.Status == 0 || (w.Ref != nil && len(w.Body)+len(w.Events) != 0) || (w.Stream && len(w.Body) != 0) {
 		return Result{}, nil, fmt.Errorf("decode result %s: it holds neither an error nor one reply", rid)
 	}
-	r.Reply = &Reply{Status: w.Status, ContentType: w.ContentType, Body: w.Body, Meta: w.Meta.meta()}
+	r.Reply = &Reply{Status: w.Status, ContentType: w.ContentType, Body: w.Body, Stream: w.Stream, Meta: w.Meta.meta()}
+	if w.Stream {
+		r.Reply.Body = w.Events
+	}
 	return r, w.Ref, nil
 }

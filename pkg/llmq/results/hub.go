@@ -50,6 +50,7 @@ type Waiter struct {
 	key     string
 	ready   chan struct{} // closed once the subscription stands
 	got     chan []byte   // capacity 1; the stored result
+	poke    chan struct{} // capacity 1: there may be something to read. Nil but of a [Follower], who reads by itself
 	due     bool          // is in hub.due; guarded by hub.mu
 	sweep   time.Time     // read by the first sweep from then on; guarded by hub.mu
 	pause   time.Duration // until the sweep after that; guarded by hub.mu
@@ -60,10 +61,14 @@ type Waiter struct {
 // Subscribe registers a waiter for r and returns once its wake can't be missed, or after
 // two seconds an error, [llmq.CodeQueueUnavailable]. The caller must call [Waiter.Close].
 func (h *Hub) Subscribe(ctx context.Context, r llmq.Request) (*Waiter, error) {
+	k := h.store.keys.Call(r.Tenant, r.RID())
+	return h.wait(ctx, &Waiter{hub: h, channel: k.Wake, key: k.Result, ready: make(chan struct{}), got: make(chan []byte, 1)})
+}
+
+// wait registers w and returns it once its subscription stands.
+func (h *Hub) wait(ctx context.Context, w *Waiter) (*Waiter, error) {
 	ctx, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
-	k := h.store.keys.Call(r.Tenant, r.RID())
-	w := &Waiter{hub: h, channel: k.Wake, key: k.Result, ready: make(chan struct{}), got: make(chan []byte, 1)}
 	s, isFirst := h.add(w) //nolint:contextcheck // a session is not one waiter's: it ends with the last
 	if isFirst {
 		if err := s.subscribe(ctx, w.channel); err != nil {

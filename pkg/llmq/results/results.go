@@ -74,22 +74,36 @@ func (s *Store) Look(b *luascript.Batch, r llmq.Request) luascript.Pending[[]byt
 // Decode reads what [Store.Look] or a [Waiter] gave, checks that it is r's own, and
 // fetches a body that lies elsewhere.
 func (s *Store) Decode(ctx context.Context, r llmq.Request, stored []byte) (llmq.Result, error) {
+	return s.DecodeFrom(ctx, r, stored, 0)
+}
+
+// DecodeFrom is Decode for a reader who has the first bytes of the reply's body: they are left out, and where
+// he has all of it nothing is fetched.
+func (s *Store) DecodeFrom(ctx context.Context, r llmq.Request, stored []byte, from int64) (llmq.Result, error) {
 	res, ref, err := llmq.DecodeResult(stored, r.RID(), r.Tenant)
 	if err != nil {
 		return llmq.Result{}, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(err)
 	}
-	if ref == nil {
-		return res, nil
+	if ref != nil && ref.Bytes > from {
+		if res.Reply.Body, err = s.fetch(ctx, r, *ref); err != nil {
+			return llmq.Result{}, err
+		}
 	}
-	if !strings.HasPrefix(ref.Key, prefix(r.Tenant)) {
-		return llmq.Result{}, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(errors.New("its body lies outside the tenant's prefix"))
-	}
-	if res.Reply.Body, err = s.bodies.Get(ctx, *ref); errors.Is(err, llmq.CodeQueueUnavailable) {
-		return llmq.Result{}, err
-	} else if err != nil {
-		return llmq.Result{}, llmq.Errorf(llmq.CodeResultExpired, "the request has ended and its result is no longer stored").Because(err)
+	if from > 0 && res.Reply != nil {
+		res.Reply.Body = res.Reply.Body[min(from, int64(len(res.Reply.Body))):]
 	}
 	return res, nil
+}
+
+func (s *Store) fetch(ctx context.Context, r llmq.Request, ref llmq.Ref) ([]byte, error) {
+	if !strings.HasPrefix(ref.Key, prefix(r.Tenant)) {
+		return nil, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(errors.New("its body lies outside the tenant's prefix"))
+	}
+	body, err := s.bodies.Get(ctx, ref)
+	if err != nil && !errors.Is(err, llmq.CodeQueueUnavailable) {
+		err = llmq.Errorf(llmq.CodeResultExpired, "the request has ended and its result is no longer stored").Because(err)
+	}
+	return body, err
 }
 
 // prefix is where a tenant's large replies lie.

@@ -230,7 +230,14 @@ func (s *session) takeDue() []*Waiter {
 		w := h.due[0]
 		h.due = h.due[1:]
 		w.due = false
-		if !w.over {
+		switch {
+		case w.over:
+		case w.poke != nil:
+			select {
+			case w.poke <- struct{}{}:
+			default:
+			}
+		default:
 			due = append(due, w)
 		}
 	}
