@@ -16,7 +16,11 @@ var errNotBegun = errors.New("the work was stopped before the attempt")
 
 // attempt sends the request once to the current step's target, bounded by every deadline there is.
 func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
-	ctx, cancel := context.WithDeadline(ctx, r.bound(time.Now().Add(r.cfg.AttemptTimeout)))
+	end := time.Now().Add(r.cfg.AttemptTimeout)
+	if r.Request.Stream { // its pace is what is bounded
+		end = r.Request.Deadline
+	}
+	ctx, cancel := context.WithDeadline(ctx, r.bound(end))
 	defer cancel()
 	if ctx.Err() != nil {
 		return nil, errNotBegun // an attempt that is not begun is not counted
@@ -26,9 +30,17 @@ func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
 	r.advance(func(p *claims.Progress) { p.Attempts++; p.Tries++ })
 	r.useSlot()
 	start := time.Now()
-	resp, err := r.Providers[target.Provider].Call(ctx, r.attemptOf(target))
+	resp, err := r.exchange(ctx, target)
 	r.advance(func(p *claims.Progress) { p.Provided += time.Since(start) })
 	return resp, err
+}
+
+func (r *run) exchange(ctx context.Context, t llmq.Target) (*provider.Response, error) {
+	p, req := r.Providers[t.Provider], r.attemptOf(t)
+	if r.Request.Stream {
+		return r.stream(ctx, p, req)
+	}
+	return p.Call(ctx, req)
 }
 
 // attemptOf is what a target's provider is asked.

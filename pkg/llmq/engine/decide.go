@@ -109,6 +109,10 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 	switch {
 	case stopOf(ctx) != nil:
 		return &ending{slot: cutOff()} // conclude knows why
+	case r.tape.hasBegun() && !now.Before(r.Request.Deadline):
+		return r.brokeOff(err, llmq.CodeTimeout)
+	case r.tape.hasBegun():
+		return r.brokeOff(err, llmq.CodeStreamBroken)
 	case !now.Before(r.Request.Deadline):
 		return &ending{result: llmq.Result{Err: r.explain(hung, err)}, slot: r.cutShort(err)}
 	case errors.Is(err, errNotBegun):

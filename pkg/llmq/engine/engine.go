@@ -26,7 +26,9 @@ import (
 // Config bounds what the engine does.
 type Config struct {
 	Worker         string         // name of this process in meta and logs
-	AttemptTimeout time.Duration  // one attempt; positive
+	AttemptTimeout time.Duration  // one attempt, but of a stream; positive
+	FirstContent   time.Duration  // of a stream: from an attempt's begin to its first content; 0 is no bound
+	Stall          time.Duration  // of a stream: between two signs of life; 0 is no bound
 	RTCapacityWait time.Duration  // how long an rt request waits here for a slot; 0 asks once, never negative
 	Retry          retry.Policy   // how often a target is tried, and how far apart; [retry.Default] is FEATURES D2
 	MaxReceives    int            // failed attempts, throttles apart, after which a request is dead-lettered; 0 is no bound

@@ -180,7 +180,7 @@ func (r *rig) newEngine(worker string, rtWait time.Duration) *engine.Engine {
 		providers = map[string]provider.Provider{}
 	}
 	providers["p"] = r.provider
-	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: r.attempt, RTCapacityWait: rtWait, Retry: r.policy, MaxReceives: r.most, Fallback: r.rules}, engine.Deps{
+	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: r.attempt, FirstContent: time.Minute, Stall: 20 * time.Second, RTCapacityWait: rtWait, Retry: r.policy, MaxReceives: r.most, Fallback: r.rules}, engine.Deps{
 		Valkey: r.client, Catalogue: llmq.NewCatalogue(r.models), Claims: r.claims, Stops: r.stops, Capacity: r.capacity, Results: r.results,
 		Providers: providers,
 		Log:       slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -40,6 +40,7 @@ type run struct {
 	renewing chan struct{} // capacity 1: a token for whoever renews the slot or drops it
 
 	loads map[int]provider.Load // by step, once it was looked at
+	tape  *tape                 // of the last attempt, of a stream; nil before that
 	paid  *held                 // the slot of the attempt that ended the work; nil where none did
 	usage *provider.Usage       // of the reply, where one came and says so
 
@@ -111,6 +112,9 @@ func (r *run) start(ctx context.Context) (Verdict, bool) {
 		if out, over := r.recoverReply(ctx); over {
 			return out, true
 		}
+		if out, over := r.endBroken(ctx); over {
+			return out, true
+		}
 		if out, over := r.poison(ctx); over {
 			return out, true
 		}
@@ -162,7 +166,7 @@ func (r *run) walk(ctx context.Context) ending {
 		resp, err := r.attempt(ctx)
 		if err == nil {
 			r.usage = resp.Usage
-			reply := &llmq.Reply{Status: resp.Status, ContentType: resp.ContentType, Body: resp.Body}
+			reply := &llmq.Reply{Status: resp.Status, ContentType: resp.ContentType, Body: resp.Body, Stream: r.Request.Stream}
 			return ending{result: llmq.Result{Reply: reply}, slot: replied(r.target(), resp.Usage)}
 		}
 		if end := r.decide(ctx, err); end != nil {
