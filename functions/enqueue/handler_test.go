@@ -46,6 +46,10 @@ func (c *recorder) Do(_ context.Context, r llmq.Request) (*llmq.Reply, error) {
 	return &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(`{"ok":"<yes>"}`), Meta: llmq.Meta{Model: "served", Attempts: 1}}, nil
 }
 
+func (c *recorder) Stream(context.Context, llmq.Request) (llmq.Stream, error) {
+	return nil, llmq.Errorf(llmq.CodeInternal, "no test streams")
+}
+
 func (c *recorder) requests() []llmq.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()

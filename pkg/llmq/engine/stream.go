@@ -181,7 +181,7 @@ func (r *run) brokeOff(err error, code llmq.Code) *ending {
 // endBroken ends a request whose last owner died when its caller had got a part of the reply (FEATURES A22). It reports
 // false where none had been passed on.
 func (r *run) endBroken(ctx context.Context) (Verdict, bool) {
-	if !r.Request.Stream || r.claim.Takeovers == 0 {
+	if !r.Request.Stream || r.claim.Takeovers == 0 && r.Request.Generation == 0 {
 		return Verdict{}, false
 	}
 	var b luascript.Batch

@@ -40,20 +40,12 @@ func describe(h http.Header, path string, e *llmq.Error) (status int, contentTyp
 	if info.Status == http.StatusUnauthorized {
 		setHeader(h, "WWW-Authenticate", "Bearer")
 	}
-	message := e.Message
-	if message == "" {
-		message = info.Means
-	}
 	if strings.HasPrefix(path, "/model/") {
 		exception, status := bedrockError(info)
 		setHeader(h, "X-Amzn-Errortype", exception)
-		return status, "application/json", mustEncode(bedrockBody{Message: message})
+		return status, "application/json", mustEncode(bedrockBody{Message: wording(e)})
 	}
-	out := openAIBody{Error: openAIError{Message: message, Type: openAIType(info), Code: string(e.Code)}}
-	if e.Field != "" {
-		out.Error.Param = &e.Field
-	}
-	return info.Status, "application/json", mustEncode(out)
+	return info.Status, "application/json", mustEncode(openAIShape(e))
 }
 
 type openAIBody struct {
@@ -69,6 +61,23 @@ type openAIError struct {
 
 type bedrockBody struct {
 	Message string `json:"message"`
+}
+
+// openAIShape is an error as OpenAI's SDKs read it.
+func openAIShape(e *llmq.Error) openAIBody {
+	out := openAIBody{Error: openAIError{Message: wording(e), Type: openAIType(e.Code.Info()), Code: string(e.Code)}}
+	if e.Field != "" {
+		out.Error.Param = &e.Field
+	}
+	return out
+}
+
+// wording is what an error says, or what its code means.
+func wording(e *llmq.Error) string {
+	if e.Message != "" {
+		return e.Message
+	}
+	return e.Code.Info().Means
 }
 
 // mustEncode encodes structs of strings, which can't fail.
@@ -119,7 +128,7 @@ func bedrockError(info llmq.CodeInfo) (exception string, status int) {
 		return "ServiceQuotaExceededException", http.StatusBadRequest
 	case llmq.CodeQueueUnavailable:
 		return "ServiceUnavailableException", info.Status
-	case llmq.CodeProviderError, llmq.CodeProviderAuth:
+	case llmq.CodeProviderError, llmq.CodeProviderAuth, llmq.CodeStreamBroken:
 		return "ModelErrorException", http.StatusFailedDependency
 	default:
 		if info.Status < http.StatusInternalServerError {

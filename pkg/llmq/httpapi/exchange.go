@@ -27,7 +27,8 @@ type exchange struct {
 	lane    llmq.Lane // "" until it is read
 	start   time.Time
 
-	answered bool // the status is out, nothing else can be said
+	answered bool // the status is out
+	gone     bool // the caller takes no more of a stream
 	status   int
 	err      *llmq.Error // how it failed; nil after a success
 }
@@ -37,7 +38,7 @@ func (h *Handler) unsupported(x *exchange, c auth.Caller) error {
 	if err := c.May(x.matched.access.scope()); err != nil {
 		return err
 	}
-	return llmq.Errorf(llmq.CodeUnsupported, "%s is not served by this release, which has no streaming, no Responses and no InvokeModel; use one of %s", x.matched.Path, paths())
+	return llmq.Errorf(llmq.CodeUnsupported, "%s is not served by this release, which has no Responses and no InvokeModel; use one of %s", x.matched.Path, paths())
 }
 
 // health says that the door is there, to whoever asks.
@@ -83,6 +84,9 @@ func (h *Handler) complete(x *exchange, c auth.Caller) error {
 	req, err := h.read(x, c)
 	if err != nil {
 		return err
+	}
+	if req.Stream {
+		return h.stream(x, req)
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), h.cfg.Wait)
 	defer cancel()

@@ -26,6 +26,9 @@ type Calls interface {
 	// this caller waits no longer; it must not cancel the request (FEATURES A5).
 	// Implementations are safe for concurrent use.
 	Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error)
+	// Stream does the same for a request whose reply is wanted while it comes. An error that is known at once is
+	// returned here; ctx holds for the stream's reading too.
+	Stream(ctx context.Context, r llmq.Request) (llmq.Stream, error)
 }
 
 // Timeouts are a lane's deadlines, counted from a request's arrival.

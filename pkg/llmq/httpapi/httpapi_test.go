@@ -49,7 +49,8 @@ func golden(t *testing.T, file, got string) {
 
 // fakeCalls records what it is given and answers as do says.
 type fakeCalls struct {
-	do func(context.Context, llmq.Request) (*llmq.Reply, error)
+	do     func(context.Context, llmq.Request) (*llmq.Reply, error)
+	stream func(context.Context, llmq.Request) (llmq.Stream, error)
 
 	mu   sync.Mutex
 	seen []llmq.Request // guarded by mu
@@ -60,6 +61,13 @@ func (f *fakeCalls) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error)
 	f.seen = append(f.seen, r)
 	f.mu.Unlock()
 	return f.do(ctx, r)
+}
+
+func (f *fakeCalls) Stream(ctx context.Context, r llmq.Request) (llmq.Stream, error) {
+	f.mu.Lock()
+	f.seen = append(f.seen, r)
+	f.mu.Unlock()
+	return f.stream(ctx, r)
 }
 
 func (f *fakeCalls) requests() []llmq.Request {

@@ -48,9 +48,13 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 	if err := c.MayUse(o.lane, ref, targets); err != nil {
 		return llmq.Request{}, err
 	}
+	stream, err := readStream(op, body)
+	if err != nil {
+		return llmq.Request{}, err
+	}
 	return llmq.Request{
 		ID: x.id, Tenant: c.Tenant(), KeyID: c.KeyID(), Allowed: c.Models(), Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
-		Deadline: o.deadline, Body: body, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
+		Deadline: o.deadline, Body: body, Stream: stream, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
 	}, nil
 }
 
@@ -101,13 +105,6 @@ func checkMedia(h http.Header) error {
 func readModel(op llmq.Op, escaped string, body []byte) (llmq.ModelRef, error) {
 	if op.Wire() == llmq.WireConverse {
 		return pathModel(escaped)
-	}
-	switch s := gjson.GetBytes(body, "stream"); s.Type {
-	case gjson.Null, gjson.False: // missing is Null too
-	case gjson.True:
-		return llmq.ModelRef{}, llmq.Errorf(llmq.CodeUnsupported, "stream: true is not served by this release; leave it out or set it to false").At("stream")
-	default:
-		return llmq.ModelRef{}, llmq.Errorf(llmq.CodeInvalidRequest, "stream must be true or false").At("stream")
 	}
 	m := gjson.GetBytes(body, "model")
 	if m.Exists() && m.Type != gjson.String {

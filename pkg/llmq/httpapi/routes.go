@@ -55,6 +55,7 @@ func served() []route {
 		{Route{http.MethodPost, "/v1/embeddings"}, caller, llmq.OpEmbeddings, (*Handler).complete},
 		{Route{http.MethodGet, "/v1/models"}, anyKey, "", (*Handler).models},
 		{Route{http.MethodPost, "/model/" + modelID + "/converse"}, caller, llmq.OpConverse, (*Handler).complete},
+		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, caller, llmq.OpConverseStream, (*Handler).complete},
 		{Route{http.MethodGet, "/health"}, open, "", (*Handler).health},
 	}
 }
@@ -63,7 +64,6 @@ func served() []route {
 func gaps() []route {
 	return []route{
 		{Route{http.MethodPost, "/v1/responses"}, caller, "", (*Handler).unsupported},
-		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, caller, "", (*Handler).unsupported},
 		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, caller, "", (*Handler).unsupported},
 		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, caller, "", (*Handler).unsupported},
 	}

@@ -53,20 +53,20 @@ func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
 	return req, env.Ref, nil
 }
 
-// checkStream refuses a body that asks for a stream, as the door does: its reply would be
-// none that can be stored.
-func checkStream(r llmq.Request) error {
+// readStream reads whether the reply is wanted while it comes, and refuses what the door refuses.
+func readStream(r llmq.Request) (bool, error) {
 	if r.Op.Wire() != llmq.WireOpenAI {
-		return nil
+		return r.Op == llmq.OpConverseStream, nil
 	}
-	switch gjson.GetBytes(r.Body, "stream").Type {
-	case gjson.Null, gjson.False: // missing is Null too
-		return nil
-	case gjson.True:
-		return llmq.Errorf(llmq.CodeUnsupported, "stream: true is not served by this release; leave it out or set it to false").At("stream")
-	default:
-		return llmq.Errorf(llmq.CodeBadEnvelope, "stream must be true or false").At("stream")
+	switch s := gjson.GetBytes(r.Body, "stream"); {
+	case s.Type == gjson.Null || s.Type == gjson.False: // missing is Null too
+		return false, nil
+	case s.Type != gjson.True:
+		return false, llmq.Errorf(llmq.CodeBadEnvelope, "stream must be true or false").At("stream")
+	case r.Op != llmq.OpChat:
+		return false, llmq.Errorf(llmq.CodeUnsupported, "%s has no streams; leave stream out or set it to false", r.Op).At("stream")
 	}
+	return true, nil
 }
 
 // checkHome compares the model and lane that a message names with those of the queue

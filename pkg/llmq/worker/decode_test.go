@@ -72,10 +72,9 @@ func TestHandle_RefusesForGood(t *testing.T) {
 		{"other model's unknown target", "", instead(`"chat-a"`, `"conv@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
 		{"unknown model's target", "", instead(`"chat-a"`, `"new@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
 		{"reply target", "", with(`"reply_to":"billing"`), llmq.CodeBadEnvelope, "this release has none"},
-		{"stream", "", instead(`"messages":[]`, `"stream":true`), llmq.CodeUnsupported, "stream: true is not served"},
 		{"stream by an escape", "", instead(`"messages":[]`, `"str\u0065am":true`), llmq.CodeBadEnvelope, "stream is spelled with an escape"},
 		{"stream as text", "", instead(`"messages":[]`, `"stream":"true"`), llmq.CodeBadEnvelope, "stream must be"},
-		{"stream of embeddings", "", strings.Replace(instead(`"messages":[]`, `"stream":true`), `"chat"`, `"embeddings"`, 1), llmq.CodeUnsupported, "stream: true is not served"},
+		{"stream of embeddings", "", strings.Replace(instead(`"messages":[]`, `"stream":true`), `"chat"`, `"embeddings"`, 1), llmq.CodeUnsupported, "embeddings has no streams"},
 		{"other lane's queue", "llm-chat-a-bulk", with(`"lane":"rt"`), llmq.CodeWrongQueue, "queue is bulk's"},
 		{"urgent on the default queue", "llm-chat-a", with(`"lane":"rt"`), llmq.CodeWrongQueue, "queue is bg's"},
 		{"bulk on the default queue beside its own", "llm-chat-a", with(`"lane":"bulk"`), llmq.CodeWrongQueue, "queue is bg's"},
@@ -151,6 +150,16 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 		{
 			"no stream", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"chat-a","params":{"stream":false,"x":{"stream":true}}}`,
 			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false,"x":{"stream":true}}`)},
+			7 * time.Second,
+		},
+		{
+			"stream", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"chat-a","params":{"stream":true}}`,
+			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":true}`), Stream: true},
+			7 * time.Second,
+		},
+		{
+			"stream of Converse", "llm-conv-rt", `{"v":1,"id":"r","op":"converse_stream","model":"conv","params":{"stream":false}}`,
+			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpConverseStream, Model: llmq.ModelRef{Alias: "conv"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false}`), Stream: true},
 			7 * time.Second,
 		},
 		{

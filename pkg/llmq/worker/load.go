@@ -33,7 +33,8 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 	if err := strictjson.Check(r.Body, strictjson.Default()); err != nil {
 		return false, llmq.Errorf(llmq.CodeBadEnvelope, "%s: %s", field, llmq.AsError(err).Message).At(field)
 	}
-	return false, checkStream(*r)
+	r.Stream, err = readStream(*r)
+	return false, err
 }
 
 // isStored tells a message that came once more, after its end and its body's, from one that can't be run. One that was

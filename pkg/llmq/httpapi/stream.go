@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/eventframe"
+)
+
+const (
+	// firstQuiet is how long nothing is sent of a stream that has not begun: until then an error still has
+	// its status (FEATURES A11).
+	firstQuiet = 20 * time.Second
+	// quiet is how long a stream that has begun may be silent before a comment says that it is alive, well within
+	// what proxies and clients bear.
+	quiet = 15 * time.Second
+)
+
+// framing is how a wire frames a stream.
+type framing struct {
+	contentType string
+	alive       []byte // says that the stream is alive, and nothing else; nil where the wire has no such thing
+	end         []byte // says that the reply is whole; nil where the end of the answer does
+	failure     func(*llmq.Error) []byte
+}
+
+// framingOf is that of an operation's wire.
+func framingOf(op llmq.Op) framing {
+	if op.Wire() == llmq.WireConverse {
+		return framing{contentType: "application/vnd.amazon.eventstream", failure: exceptionFrame}
+	}
+	return framing{contentType: "text/event-stream", alive: []byte(": waiting\n\n"), end: []byte("data: [DONE]\n\n"), failure: errorEvent}
+}
+
+// errorEvent is what OpenAI's SDKs raise as an error.
+func errorEvent(e *llmq.Error) []byte {
+	return fmt.Appendf(nil, "data: %s\n\n", mustEncode(openAIShape(e)))
+}
+
+// exceptionFrame is what AWS SDKs raise as an error.
+func exceptionFrame(e *llmq.Error) []byte {
+	return eventframe.Exception(streamException(e.Code.Info()), mustEncode(bedrockBody{Message: wording(e)}))
+}
+
+// streamException is the exception, of those that ConverseStream has within a stream, that says most nearly the same.
+func streamException(info llmq.CodeInfo) string {
+	switch exception, _ := bedrockError(info); exception {
+	case "ThrottlingException", "ServiceQuotaExceededException":
+		return "throttlingException"
+	case "ServiceUnavailableException":
+		return "serviceUnavailableException"
+	case "ModelTimeoutException", "ModelErrorException":
+		return "modelStreamErrorException"
+	case "InternalServerException":
+		return "internalServerException"
+	default:
+		return "validationException"
+	}
+}
+
+// readStream reads whether the reply is wanted while it comes. On OpenAI's wire the body says so, on Bedrock's the path.
+func readStream(op llmq.Op, body []byte) (bool, error) {
+	if op.Wire() != llmq.WireOpenAI {
+		return op == llmq.OpConverseStream, nil
+	}
+	switch s := gjson.GetBytes(body, "stream"); {
+	case s.Type == gjson.Null || s.Type == gjson.False: // missing is Null too
+		return false, nil
+	case s.Type != gjson.True:
+		return false, llmq.Errorf(llmq.CodeInvalidRequest, "stream must be true or false").At("stream")
+	case op != llmq.OpChat:
+		return false, llmq.Errorf(llmq.CodeUnsupported, "%s has no streams; leave stream out or set it to false", op).At("stream")
+	}
+	return true, nil
+}
+
+// stream runs one call whose reply is passed on while it comes. Nothing is sent before its first piece, its error, or
+// the time after which a connection must not be silent.
+func (h *Handler) stream(x *exchange, req llmq.Request) error {
+	ctx, cancel := context.WithTimeout(x.r.Context(), h.cfg.Wait)
+	defer cancel()
+	s, err := h.calls.Stream(ctx, req)
+	if err != nil {
+		return x.explain(ctx, err, h.cfg.Wait)
+	}
+	defer s.Close()
+	f := framingOf(req.Op)
+	for {
+		piece, err := nextWithin(ctx, s, x.patience(f, h.cfg.Wait))
+		switch {
+		case err == nil:
+			x.send(f, piece)
+		case errors.Is(err, io.EOF):
+			x.send(f, f.end)
+			return nil
+		case errors.Is(err, errQuiet):
+			x.send(f, f.alive)
+		default:
+			err = x.explain(ctx, err, h.cfg.Wait)
+			if x.answered {
+				x.send(f, f.failure(llmq.AsError(err)))
+			}
+			return err
+		}
+		if x.gone {
+			return nil // nobody is left to be told; the call goes on, and its id takes it up again
+		}
+	}
+}
+
+// errQuiet says that nothing came for a while.
+var errQuiet = errors.New("nothing came")
+
+// nextWithin is the stream's Next, given up after a while.
+func nextWithin(ctx context.Context, s llmq.Stream, d time.Duration) ([]byte, error) {
+	waiting, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	piece, err := s.Next(waiting)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil, errQuiet
+	}
+	return piece, err
+}
+
+// patience is how long the answer may be silent from now on.
+func (x *exchange) patience(f framing, wait time.Duration) time.Duration {
+	switch {
+	case f.alive == nil:
+		return wait
+	case x.answered:
+		return quiet
+	default:
+		return firstQuiet
+	}
+}
+
+// send writes a part of a stream, the head before the first.
+func (x *exchange) send(f framing, part []byte) {
+	if !x.answered {
+		x.answered, x.status = true, http.StatusOK
+		x.set(hdrRequestID, x.id)
+		x.set("X-Request-Id", x.id)
+		x.set("Content-Type", f.contentType)
+		x.set("Cache-Control", "no-store")
+		x.set("X-LLMQ-Lane", string(x.lane))
+		x.w.WriteHeader(http.StatusOK)
+	}
+	_, err := x.w.Write(part)
+	if err == nil {
+		err = http.NewResponseController(x.w).Flush()
+	}
+	x.gone = x.gone || err != nil && !errors.Is(err, http.ErrNotSupported)
+}
