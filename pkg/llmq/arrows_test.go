@@ -65,7 +65,10 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/provider/cassette": {self + "$", self + "/provider$", jsontext},
 		"pkg/llmq/auth":              {self + "$"},
 		"pkg/llmq/keyrate":           append(slices.Clone(state), self+"/auth$"),
-		"pkg/llmq/httpapi":           {self + "$", self + "/auth$", self + "/internal/strictjson", jsontext, gjson},
+		"pkg/llmq/httpapi": {
+			self + "$", self + "/auth$", self + "/internal/strictjson", jsontext, gjson,
+			self + "/internal/eventframe", "github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream", "github.com/aws/smithy-go/",
+		},
 	} {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()

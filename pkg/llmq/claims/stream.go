@@ -28,6 +28,11 @@ func (s *Store) Streamed(b *luascript.Batch, r llmq.Request) luascript.Pending[b
 	}
 }
 
+// StreamBroken is how a request ends whose owner died in the midst of its reply.
+func StreamBroken() *llmq.Error {
+	return llmq.Errorf(llmq.CodeStreamBroken, "the worker that passed the reply on has ended; what came is not the whole of it")
+}
+
 // BreakState says whether a stream was ended as broken, and if not, why.
 type BreakState int
 

@@ -148,6 +148,11 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if c.cfg.CancelWithContext && errors.Is(ctx.Err(), context.Canceled) && cutOff(err) {
 		err = c.giveUp(ctx, r, err)
 	}
+	return nil, c.explain(ctx, r, err)
+}
+
+// explain makes an error one for the caller.
+func (c *Client) explain(ctx context.Context, r llmq.Request, err error) *llmq.Error {
 	if u, ok := errors.AsType[unsent](err); ok {
 		err = u.error // nothing runs, and another try may go well
 	} else if ctx.Err() != nil && cutOff(err) {
@@ -160,7 +165,7 @@ func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if e.Meta.RequestID == "" {
 		e.Meta.RequestID, e.Meta.Lane = r.ID, r.Lane
 	}
-	return nil, e
+	return e
 }
 
 // unsent is why a request was not sent, as far as this caller knows of it.
@@ -196,8 +201,12 @@ func check(r llmq.Request) error {
 	if len(r.Body) == 0 {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "the request has no body").At("body")
 	}
-	if r.Op.Wire() == llmq.WireOpenAI && gjson.GetBytes(r.Body, "stream").Type == gjson.True {
-		return llmq.Errorf(llmq.CodeUnsupported, "stream: true is not served by this release; leave it out or set it to false").At("stream")
+	asks := r.Op == llmq.OpConverseStream || r.Op.Wire() == llmq.WireOpenAI && gjson.GetBytes(r.Body, "stream").Type == gjson.True
+	switch {
+	case asks && r.Op == llmq.OpEmbeddings:
+		return llmq.Errorf(llmq.CodeUnsupported, "%s has no streams; leave stream out or set it to false", r.Op).At("stream")
+	case asks != r.Stream:
+		return llmq.Errorf(llmq.CodeInvalidRequest, "operation and body ask for a stream or for none, and the request says otherwise").At("stream")
 	}
 	return nil
 }
@@ -205,6 +214,9 @@ func check(r llmq.Request) error {
 func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if err := check(r); err != nil {
 		return nil, err
+	}
+	if r.Stream {
+		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "the reply is wanted while it comes; call Stream").At("stream")
 	}
 	model, _, err := c.cfg.Catalogue.Resolve(r.Model, r.Op.Wire())
 	if err != nil {

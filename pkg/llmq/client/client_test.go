@@ -290,7 +290,7 @@ func TestDo_RefusesBeforeAnythingIsTouched(t *testing.T) {
 		unknown.Model.Alias, wrong.Op, stream.Body = "n", llmq.OpConverse, []byte(`{"model":"m","stream":true}`)
 		r.wantError(t.Context(), unknown, llmq.CodeModelNotFound)
 		r.wantError(t.Context(), wrong, llmq.CodeWrongWire)
-		r.wantError(t.Context(), stream, llmq.CodeUnsupported)
+		r.wantError(t.Context(), stream, llmq.CodeInvalidRequest)
 		if n := len(r.trips.Seen()); n != 0 {
 			t.Errorf("%d round trips, want none", n)
 		}

@@ -211,7 +211,9 @@ type Lane struct {
 
 // Timing bounds attempts and waits. Leases are rules, not settings.
 type Timing struct {
-	AttemptTimeout time.Duration // one provider attempt; default 180 s
+	AttemptTimeout time.Duration // one provider attempt, but of a stream; default 180 s
+	FirstContent   time.Duration // of a stream, from an attempt's begin; default 120 s
+	StreamStall    time.Duration // of a stream, between two signs of life; default 60 s
 	RTCapacityWait time.Duration // how long a received rt request waits for a slot; default 30 s
 	SQSSendTimeout time.Duration // one send; default 5 s
 	SQSBatchWait   time.Duration // how long a bg or bulk send of a Go client waits for others; default 20 ms, 0 is not at all

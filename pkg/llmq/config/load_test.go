@@ -73,7 +73,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 		Governor: Governor{Enabled: true},
 		IDSalt:   Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
 		Timing: Timing{
-			AttemptTimeout: 180 * time.Second, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second, SQSBatchWait: 20 * time.Millisecond, Drain: 90 * time.Second,
+			AttemptTimeout: 180 * time.Second, FirstContent: 120 * time.Second, StreamStall: time.Minute, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second, SQSBatchWait: 20 * time.Millisecond, Drain: 90 * time.Second,
 			SQSTimeoutsToFailover: 3, SQSFailover: 300 * time.Second, ValkeyWait: 10 * time.Second,
 			RetryAttempts: 3, MaxReceives: 10, ThrottleRetryAttempts: 6, RetryBase: time.Second, RetryMultiplier: 4, RetrySpread: 2.5, RetryMax: 30 * time.Second,
 			ThrottleRetryMax: 10 * time.Second,
@@ -111,7 +111,7 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 		"LLMQ_REDIS_USERNAME=worker", "LLMQ_REDIS_PASSWORD=hunter2", "LLMQ_REDIS_SSL=true", "LLMQ_REDIS_SOCKET_TIMEOUT_SECS=0.75",
 		"LLMQ_REDIS_CONNECT_TIMEOUT_SECS=3", "LLMQ_S3_OFFLOAD_BUCKET=other", "LLMQ_S3_ENDPOINT_URL=http://s3:9000", "LLMQ_INLINE_MAX_BYTES=2048",
 		"LLMQ_DOOR_WAIT_SECS=10", "LLMQ_TIMEOUT_RT_SECS=11", "LLMQ_TIMEOUT_BG_SECS=12", "LLMQ_TIMEOUT_BULK_SECS=13.5",
-		"LLMQ_ATTEMPT_TIMEOUT_SECS=14", "LLMQ_RT_CAPACITY_WAIT_SECS=15", "LLMQ_SQS_SEND_TIMEOUT_SECS=16", "LLMQ_SQS_BATCH_WAIT_SECS=0", "LLMQ_CONSUMER_DRAIN_SECS=19",
+		"LLMQ_ATTEMPT_TIMEOUT_SECS=14", "LLMQ_FIRST_CONTENT_TIMEOUT_SECS=21", "LLMQ_STREAM_STALL_TIMEOUT_SECS=20", "LLMQ_RT_CAPACITY_WAIT_SECS=15", "LLMQ_SQS_SEND_TIMEOUT_SECS=16", "LLMQ_SQS_BATCH_WAIT_SECS=0", "LLMQ_CONSUMER_DRAIN_SECS=19",
 		"LLMQ_PROVIDER_READ_TIMEOUT_SECS=17", "LLMQ_PROVIDER_CONNECT_TIMEOUT_SECS=18",
 		`LLMQ_AC_MAX_BY_MODEL={"nova@main": 7, "nova": 6, "any-model": 5}`,
 		"LLMQ_CONFIG=x", "LLMQ_LOCAL_PORT=8080", "LLMQ_DEV_PEPPER=secret", "PATH=/bin", "MALFORMED")
@@ -120,7 +120,7 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 		c.Region, c.Queues.Endpoint, c.Valkey.Address, c.Valkey.Username, c.Valkey.Password, c.Valkey.TLS, c.Valkey.CommandTimeout,
 		c.Valkey.DialTimeout, c.Storage.Bucket, c.Storage.Endpoint, c.Storage.InlineMaxBytes,
 		c.Door.Wait, lane(llmq.LaneRT), lane(llmq.LaneBG), lane(llmq.LaneBulk),
-		c.Timing.AttemptTimeout, c.Timing.RTCapacityWait, c.Timing.SQSSendTimeout, c.Timing.SQSBatchWait, c.Timing.Drain,
+		c.Timing.AttemptTimeout, c.Timing.FirstContent, c.Timing.StreamStall, c.Timing.RTCapacityWait, c.Timing.SQSSendTimeout, c.Timing.SQSBatchWait, c.Timing.Drain,
 		c.Providers[0].ReadTimeout, c.Providers[1].ReadTimeout, c.Providers[0].ConnectTimeout,
 		c.Models[1].Targets[0].MaxConcurrency, c.Models[0].Targets[0].MaxConcurrency,
 	}
@@ -131,7 +131,7 @@ func TestLoad_VariablesWinOverTheFile(t *testing.T) {
 		true, 750 * time.Millisecond,
 		3 * s, "other", "http://s3:9000", 2048,
 		10 * s, 11 * s, 12 * s, 13500 * time.Millisecond,
-		14 * s, 15 * s, 16 * s, time.Duration(0), 19 * s,
+		14 * s, 21 * s, 20 * s, 15 * s, 16 * s, time.Duration(0), 19 * s,
 		17 * s, 17 * s, 18 * s,
 		7, 5,
 	}

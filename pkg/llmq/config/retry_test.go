@@ -29,7 +29,7 @@ func TestLoad_RetriesAndFallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Timing{
-		AttemptTimeout: c.Timing.AttemptTimeout, RTCapacityWait: c.Timing.RTCapacityWait, SQSSendTimeout: c.Timing.SQSSendTimeout, SQSBatchWait: c.Timing.SQSBatchWait, Drain: c.Timing.Drain,
+		AttemptTimeout: c.Timing.AttemptTimeout, FirstContent: c.Timing.FirstContent, StreamStall: c.Timing.StreamStall, RTCapacityWait: c.Timing.RTCapacityWait, SQSSendTimeout: c.Timing.SQSSendTimeout, SQSBatchWait: c.Timing.SQSBatchWait, Drain: c.Timing.Drain,
 		SQSTimeoutsToFailover: 3, SQSFailover: 300 * time.Second, ValkeyWait: 10 * time.Second,
 		RetryAttempts: 2, MaxReceives: 4, ThrottleRetryAttempts: 5, RetryBase: 200 * time.Millisecond, RetryMultiplier: 3, RetrySpread: 1.5,
 		RetryMax: 6 * time.Second, ThrottleRetryMax: 2 * time.Second, RetryFullJitter: true,

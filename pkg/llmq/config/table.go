@@ -365,7 +365,15 @@ func lanes() []setting {
 
 		{
 			path: "timing.attempt_timeout_secs", env: "LLMQ_ATTEMPT_TIMEOUT_SECS", form: formSecs, def: "180", low: 1, high: 900, why: whyLambda,
-			doc: "one attempt at a provider", at: func(s *scope) any { return &s.cfg.Timing.AttemptTimeout },
+			doc: "one attempt at a provider; of a stream the next two hold in its place", at: func(s *scope) any { return &s.cfg.Timing.AttemptTimeout },
+		},
+		{
+			path: "timing.first_content_timeout_secs", env: "LLMQ_FIRST_CONTENT_TIMEOUT_SECS", form: formSecs, def: "120", low: 1, high: 900, why: whyLambda,
+			doc: "a stream's first content, from the begin of the attempt; what comes later is another target's turn", at: func(s *scope) any { return &s.cfg.Timing.FirstContent },
+		},
+		{
+			path: "timing.stream_stall_timeout_secs", env: "LLMQ_STREAM_STALL_TIMEOUT_SECS", form: formSecs, def: "60", low: 1, high: 900, why: whyLambda,
+			doc: "a stream's silence, comments that keep it open apart", at: func(s *scope) any { return &s.cfg.Timing.StreamStall },
 		},
 		{
 			path: "timing.rt_capacity_wait_secs", env: "LLMQ_RT_CAPACITY_WAIT_SECS", form: formSecs, def: "30", low: 0, high: 900, why: whyLambda,

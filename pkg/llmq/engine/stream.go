@@ -198,12 +198,7 @@ func (r *run) endBroken(ctx context.Context) (Verdict, bool) {
 		r.abandonSlot(ctx)
 		return r.storeDown("look for a stream", err), true
 	}
-	return r.finish(ctx, llmq.Result{Err: StreamBroken()}, cutOff()), true
-}
-
-// StreamBroken is how a request ends whose owner died in the midst of its reply.
-func StreamBroken() *llmq.Error {
-	return llmq.Errorf(llmq.CodeStreamBroken, "the worker that passed the reply on has ended; what came is not the whole of it")
+	return r.finish(ctx, llmq.Result{Err: claims.StreamBroken()}, cutOff()), true
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -53,7 +53,8 @@ func (p *Process) makeEngine() (*engine.Engine, error) {
 		return nil, err
 	}
 	return engine.New(engine.Config{
-		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout, RTCapacityWait: p.Config.Timing.RTCapacityWait,
+		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout,
+		FirstContent: p.Config.Timing.FirstContent, Stall: p.Config.Timing.StreamStall, RTCapacityWait: p.Config.Timing.RTCapacityWait,
 		Retry: retryPolicy(p.Config.Timing), MaxReceives: p.Config.Timing.MaxReceives, Fallback: fallbackRules(p.Config.Models),
 	}, engine.Deps{
 		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
