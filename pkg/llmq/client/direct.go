@@ -18,10 +18,9 @@ type Runner interface {
 // retryDown is what a caller is advised who can't be served because queue or store is down.
 const retryDown = 5 * time.Second
 
-// mayRun reports whether a request can be run here: its caller waits for it, to its end (FEATURES E12). There are no
-// streams yet that could not.
+// mayRun reports whether a request can be run here: its caller waits for it, to its end, and it is no stream (FEATURES E12).
 func (c *Client) mayRun(ctx context.Context, r llmq.Request) bool {
-	if c.Direct == nil || r.Lane != llmq.LaneRT {
+	if c.Direct == nil || r.Lane != llmq.LaneRT || r.Stream {
 		return false
 	}
 	end, bounded := ctx.Deadline()

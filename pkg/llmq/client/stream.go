@@ -49,7 +49,7 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{client: c, ctx: ctx, r: r, hash: claims.BodyHash(r), end: r.Deadline.Add(grace), owner: time.Now().Add(lookForOwner)}
-	sub, err := c.submit(ctx, r, s.hash)
+	sub, _, err := c.submit(ctx, r, model, s.hash)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 		return nil, err
 	}
 	if !sub.Sent {
-		if err := c.send(ctx, r, model); err != nil {
+		if err := c.send(ctx, r, model, 0); err != nil {
 			s.follower.Close()
 			return nil, err
 		}
