@@ -78,7 +78,7 @@ func grantBedrock(m member, env Environment, l llmq.Lane) {
 			}
 		}
 	}
-	invoke := []string{"bedrock:InvokeModel"} // Converse asks for the same
+	invoke := []string{"bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"} // Converse and its stream ask for the same
 	m.allow("CallModels", invoke, pointers(own)...)
 	for i, profile := range profiles {
 		m.allowWhen("CallModelsThrough"+strconv.Itoa(i+1), invoke, &map[string]any{

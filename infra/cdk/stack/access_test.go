@@ -71,8 +71,9 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 			"s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
 			"s3:GetObject bucket/keys/*",
 			"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
-			"bedrock:InvokeModel "+profile,
+			"bedrock:InvokeModel "+profile, "bedrock:InvokeModelWithResponseStream "+profile,
 			"bedrock:InvokeModel arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is "+profile,
+			"bedrock:InvokeModelWithResponseStream arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is "+profile,
 		)
 	}
 	door := []string{
@@ -84,8 +85,9 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 		// What it runs itself, of rt:
 		"s3:PutObject bucket/res/*", "s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
 		"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
-		"bedrock:InvokeModel " + profile,
+		"bedrock:InvokeModel " + profile, "bedrock:InvokeModelWithResponseStream " + profile,
 		"bedrock:InvokeModel arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is " + profile,
+		"bedrock:InvokeModelWithResponseStream arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0 if bedrock:InferenceProfileArn is " + profile,
 	}
 	operator := []string{
 		"logs:CreateLogStream log /aws/lambda/llmq-dev-admin", "logs:PutLogEvents log /aws/lambda/llmq-dev-admin",

@@ -103,12 +103,11 @@ func connecting() []string { return []string{"ping", "command", "cluster|slots",
 // scripting runs the embedded scripts.
 func scripting() []string { return []string{"eval", "evalsha", "time"} }
 
-// doorRules let the door record what is submitted, cancel it, wait for how it ends, and count the calls of
-// keys. One that may run calls itself
-// does what workers do, and counts the sends that got no answer.
+// doorRules let the door record what is submitted, cancel it, read what comes of it, wait for how it ends, and count the
+// calls of keys. One that may run calls itself does what workers do, and counts the sends that got no answer.
 func doorRules(env string, direct bool) rules {
 	r := rules{
-		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "rate")},
+		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "st"), class(env, "rate")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
 	}
@@ -116,7 +115,7 @@ func doorRules(env string, direct bool) rules {
 		r.keys = append(r.keys, class(env, "cap"))
 		r.commands = append(runCommands(), "incr")
 	}
-	for _, c := range []string{"zadd", "zcard", "zrange", "zremrangebyscore", "zscore"} {
+	for _, c := range []string{"zadd", "zcard", "zrange", "zremrangebyscore", "zscore", "xrange"} {
 		r.commands = appendNew(r.commands, c)
 	}
 	return r.with(connecting(), scripting())
@@ -126,7 +125,7 @@ func doorRules(env string, direct bool) rules {
 // submitted they touch where a dead letter's new run moves its deadline.
 func workerRules(env string) rules {
 	return rules{
-		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "cap")},
+		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "st"), class(env, "cap")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: runCommands(),
 	}.with(connecting(), scripting())
@@ -136,7 +135,7 @@ func workerRules(env string) rules {
 func runCommands() []string {
 	return []string{
 		"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "del", "pexpireat", "publish", "subscribe", "unsubscribe",
-		"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore",
+		"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore", "xadd", "xrevrange", "xtrim",
 	}
 }
 

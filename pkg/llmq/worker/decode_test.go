@@ -154,12 +154,12 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 		},
 		{
 			"stream", "llm-chat-a-rt", `{"v":1,"id":"r","op":"chat","model":"chat-a","params":{"stream":true}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":true}`), Stream: true},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":true}`), Stream: true},
 			7 * time.Second,
 		},
 		{
 			"stream of Converse", "llm-conv-rt", `{"v":1,"id":"r","op":"converse_stream","model":"conv","params":{"stream":false}}`,
-			llmq.Request{ID: "r", Tenant: worker.DefaultTenant, Op: llmq.OpConverseStream, Model: llmq.ModelRef{Alias: "conv"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false}`), Stream: true},
+			llmq.Request{ID: "r", Tenant: "team-p", Op: llmq.OpConverseStream, Model: llmq.ModelRef{Alias: "conv"}, Lane: llmq.LaneRT, Fallback: llmq.FallbackChain, Body: []byte(`{"stream":false}`), Stream: true},
 			7 * time.Second,
 		},
 		{

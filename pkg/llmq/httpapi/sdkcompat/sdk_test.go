@@ -44,6 +44,9 @@ var (
 type bundle struct {
 	door *httpapi.Handler
 	do   func(context.Context, llmq.Request) (*llmq.Reply, error)
+	// events are the pieces of every stream, with what ends it.
+	events []string
+	end    error
 
 	mu   sync.Mutex
 	seen []llmq.Request // guarded by mu
@@ -55,6 +58,30 @@ func (b *bundle) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	b.mu.Unlock()
 	return b.do(ctx, r)
 }
+
+func (b *bundle) Stream(_ context.Context, r llmq.Request) (llmq.Stream, error) {
+	b.mu.Lock()
+	b.seen = append(b.seen, r)
+	b.mu.Unlock()
+	return &pieces{b.events, b.end}, nil
+}
+
+// pieces is a stream.
+type pieces struct {
+	left []string
+	end  error
+}
+
+func (p *pieces) Next(context.Context) ([]byte, error) {
+	if len(p.left) == 0 {
+		return nil, p.end
+	}
+	next := p.left[0]
+	p.left = p.left[1:]
+	return []byte(next), nil
+}
+
+func (p *pieces) Close() {}
 
 func (b *bundle) requests() []llmq.Request {
 	b.mu.Lock()
