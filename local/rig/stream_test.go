@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,11 +37,15 @@ type heard struct {
 	finish string
 	usage  int64 // tokens in all, of the last chunk
 	chunks int
-	at     []time.Time // of each chunk
 	err    error
 }
 
 func streamChat(ctx context.Context, c openai.Client, model, text string, usage bool, opts ...option.RequestOption) heard {
+	return streamChatTo(ctx, c, model, text, usage, func(heard) {}, opts...)
+}
+
+// streamChatTo tells what is heard so far at each chunk.
+func streamChatTo(ctx context.Context, c openai.Client, model, text string, usage bool, tell func(heard), opts ...option.RequestOption) heard {
 	p := openai.ChatCompletionNewParams{Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}}
 	if usage {
 		p.StreamOptions.IncludeUsage = openai.Bool(true)
@@ -51,7 +56,6 @@ func streamChat(ctx context.Context, c openai.Client, model, text string, usage 
 	for s.Next() {
 		chunk := s.Current()
 		h.chunks++
-		h.at = append(h.at, time.Now())
 		for _, choice := range chunk.Choices {
 			h.text += choice.Delta.Content
 			h.finish += choice.FinishReason
@@ -59,6 +63,7 @@ func streamChat(ctx context.Context, c openai.Client, model, text string, usage 
 		if len(chunk.Choices) == 0 {
 			h.usage += chunk.Usage.TotalTokens
 		}
+		tell(h)
 	}
 	h.err = s.Err()
 	return h
@@ -181,13 +186,12 @@ func TestStream_SameIDTakesItUpAgain(t *testing.T) {
 		}
 		return all.String()
 	}
-	first := read("[fake")
+	first := read("[fak") // its text comes in pieces of four letters
 	if strings.Contains(first, "[DONE]") {
 		t.Fatalf("the stream has ended: %s", first)
 	}
 	amid := make(chan string, 1)
 	go func() { amid <- read("") }()
-	until(ctx, t, "the stall", func() bool { return r.Fake.Hanging(server.Match{}) == 1 })
 	if n := r.Fake.Release(server.Match{}); n != 1 {
 		t.Errorf("released %d calls", n)
 	}
@@ -232,11 +236,20 @@ func TestStream_KilledWorkerEndsItWithAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := within(t, 3*time.Minute)
-	ended := make(chan heard, 1)
+	ended, begun := make(chan heard, 1), make(chan struct{})
 	go func() {
-		ended <- streamChat(ctx, openaiClient(r), rig.ModelChat, strings.Repeat("word ", 30), false, option.WithHeader("Idempotency-Key", "killed"))
+		var once sync.Once
+		ended <- streamChatTo(ctx, openaiClient(r), rig.ModelChat, strings.Repeat("word ", 30), false, func(h heard) {
+			if h.text != "" {
+				once.Do(func() { close(begun) })
+			}
+		}, option.WithHeader("Idempotency-Key", "killed"))
 	}()
-	until(ctx, t, "the stall", func() bool { return r.Fake.Hanging(server.Match{}) == 1 })
+	select {
+	case <-begun:
+	case e := <-ended:
+		t.Fatalf("ended before the kill: %+v", e)
+	}
 	pid := 0
 	for _, i := range r.Lambda.Instances(cloud.FunctionWorker(llmq.LaneRT)) {
 		if i.State == lambda.StateBusy {
