@@ -203,7 +203,7 @@ func (w *envelopeJSON) check() (Envelope, error) {
 
 func checkOp(o Op) error {
 	if o == "" {
-		return Errorf(CodeBadEnvelope, "op is missing; use chat, embeddings or converse").At("op")
+		return Errorf(CodeBadEnvelope, "op is missing; use chat, embeddings, converse or converse_stream").At("op")
 	}
 	_, err := ParseOp(string(o))
 	return err

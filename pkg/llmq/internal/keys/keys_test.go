@@ -20,7 +20,7 @@ func TestSpace_Names(t *testing.T) {
 	tail := "6blxzankcxhrp6mb:{" + string(rid) + "}"
 	want := keys.Call{
 		Submission: "llmq:prod-eu:sub:" + tail, Claim: "llmq:prod-eu:clm:" + tail,
-		Result: "llmq:prod-eu:res:" + tail, Wake: "llmq:prod-eu:wake:" + tail,
+		Result: "llmq:prod-eu:res:" + tail, Stream: "llmq:prod-eu:st:" + tail, Wake: "llmq:prod-eu:wake:" + tail,
 	}
 	if diff := cmp.Diff(want, s.Call("team-a", rid)); diff != "" {
 		t.Errorf("names of a call (-want +got):\n%s", diff)
