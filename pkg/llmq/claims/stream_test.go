@@ -2,7 +2,7 @@ package claims
 
 import "github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
 
-// The cases of streams: 10 bytes are kept, until 1300. They prove what is the scripts' part of FEATURES A22.
+// The cases of streams: 10 bytes are kept, until 1300. They prove what is the scripts' part of FEATURES A22 and DS49.
 const (
 	brokenAsk = "brokeX @1000 300 5000 wake"
 	keep10    = " 10 @1300 wake"

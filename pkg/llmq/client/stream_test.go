@@ -124,7 +124,7 @@ func codeOf(err error) llmq.Code {
 	return ""
 }
 
-// A11: a reader gets the pieces as they come, what follows the last of them from the result, and the end.
+// A11, DS51: a reader gets the pieces as they come, what follows the last of them from the result, and the end.
 func TestStream_PiecesThenTheRestThenTheEnd(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {

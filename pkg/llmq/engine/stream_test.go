@@ -119,7 +119,7 @@ func TestStream_EventsArePassedOnWhileTheyCome(t *testing.T) {
 	}, p)
 }
 
-// D13: until its first content a stream falls back as any call does; what it said by then nobody hears.
+// D13, DS50: until its first content a stream falls back as any call does; what it said by then nobody hears.
 func TestStream_FallbackIsFreeUntilTheFirstContent(t *testing.T) {
 	t.Parallel()
 	bad := &speaker{play: func(_ context.Context, emit provider.Emit) error {
@@ -230,7 +230,7 @@ func TestStream_DeadlineAndCancelEndIt(t *testing.T) {
 	})
 }
 
-// A22: a claim with pieces is never run again.
+// A22, DS49: a claim with pieces is never run again.
 func TestStream_TakeoverEndsWhatItsOwnerBegan(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string]bool{"begun": true, "not begun": false} {

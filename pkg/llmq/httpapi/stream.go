@@ -93,7 +93,7 @@ func (h *Handler) stream(x *exchange, req llmq.Request) error {
 	defer s.Close()
 	f := framingOf(req.Op)
 	for {
-		piece, err := nextWithin(ctx, s, x.patience(f, h.cfg.Wait))
+		piece, err := nextWithin(ctx, s, x.patience(f))
 		switch {
 		case err == nil:
 			x.send(f, piece)
@@ -118,8 +118,11 @@ func (h *Handler) stream(x *exchange, req llmq.Request) error {
 // errQuiet says that nothing came for a while.
 var errQuiet = errors.New("nothing came")
 
-// nextWithin is the stream's Next, given up after a while.
+// nextWithin is the stream's Next, given up after a while; 0 is never.
 func nextWithin(ctx context.Context, s llmq.Stream, d time.Duration) ([]byte, error) {
+	if d == 0 {
+		return s.Next(ctx)
+	}
 	waiting, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	piece, err := s.Next(waiting)
@@ -129,11 +132,11 @@ func nextWithin(ctx context.Context, s llmq.Stream, d time.Duration) ([]byte, er
 	return piece, err
 }
 
-// patience is how long the answer may be silent from now on.
-func (x *exchange) patience(f framing, wait time.Duration) time.Duration {
+// patience is how long the answer may be silent from now on; 0 is as long as the door waits.
+func (x *exchange) patience(f framing) time.Duration {
 	switch {
 	case f.alive == nil:
-		return wait
+		return 0
 	case x.answered:
 		return quiet
 	default:

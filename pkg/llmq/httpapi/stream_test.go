@@ -129,7 +129,7 @@ func TestStream_SilentAtFirstThenComments(t *testing.T) {
 	})
 }
 
-// A22: what broke after its first byte ends with an error event, and without a mark.
+// A22, DS50: what broke after its first byte ends with an error event, and without a mark.
 func TestStream_BrokenEndsWithAnErrorEvent(t *testing.T) {
 	t.Parallel()
 	broke := llmq.Errorf(llmq.CodeStreamBroken, "the reply broke off: <b>\nbusy")
