@@ -75,11 +75,20 @@ func (c *Client) wait(ctx context.Context, r llmq.Request, sub claims.Submission
 	if err == nil {
 		return c.Results.Decode(ctx, r, stored)
 	}
-	if ctx.Err() != nil {
+	runsUntil := r.Deadline
+	if sub.Sent {
+		runsUntil = sub.Deadline
+	}
+	if time.Now().Before(runsUntil) {
 		return llmq.Result{}, err
 	}
-	return c.ended(ctx, r)
+	looking, stop := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer stop()
+	return c.ended(looking, r)
 }
+
+// lastLook bounds the look for a result that nobody waits for any more.
+const lastLook = time.Second
 
 // ended looks for the result of a request whose deadline has passed.
 func (c *Client) ended(ctx context.Context, r llmq.Request) (llmq.Result, error) {

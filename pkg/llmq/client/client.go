@@ -32,15 +32,19 @@ type Config struct {
 	// is lost says nothing about what its caller wants.
 	CancelWithContext bool
 
+	// StoreWait is how long the state store may fail before a call that was not sent yet is run without it (FEATURES
+	// D11), or fails. 0: it fails at once.
+	StoreWait time.Duration
+	// OutlastStore makes such a call that can't be run without the store wait on for it, until the call's deadline, in place of
+	// failing (FEATURES D14). It is for programs that run on; a door's function is paid for meanwhile.
+	OutlastStore bool
+
 	// The rest is for calls that are run here; it needs Deps.Direct.
 
 	// SilentSends is how many sends of a model's calls may get no answer within a minute before its calls are
 	// run here for DirectFor; a send that is refused counts for all of them (FEATURES D10).
 	SilentSends int
 	DirectFor   time.Duration
-	// StoreWait is how long the state store may fail before a call that was not sent yet is run without it (FEATURES
-	// D11), or fails. 0: it fails at once.
-	StoreWait time.Duration
 	// Callers is how many processes as this one may run at once, each with a call: what is known of a target's limit is
 	// shared among them while nobody counts. 0: nothing is run without the state store.
 	Callers int
@@ -136,8 +140,9 @@ func (c *Client) Close() { c.replays.close() }
 //
 // It waits until ctx ends, and not much longer than the request's deadline, or than that
 // of a known request, whichever is first: no result comes later. Every error
-// is an [*llmq.Error]. When the wait ends first it is [llmq.CodeTimeout]; the
-// request runs on until its own deadline, and the same id takes it up again.
+// is an [*llmq.Error]. When ctx ends first it is [llmq.CodeTimeout]; the
+// request runs on until its own deadline, and the same id takes it up again. Past that
+// deadline it is the stored end, or [llmq.CodeExpired] where there is none.
 func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	ctx, cancel := context.WithDeadline(ctx, r.Deadline.Add(grace))
 	defer cancel()
@@ -156,7 +161,7 @@ func (c *Client) explain(ctx context.Context, r llmq.Request, err error) *llmq.E
 	if u, ok := errors.AsType[unsent](err); ok {
 		err = u.error // nothing runs, and another try may go well
 	} else if ctx.Err() != nil && cutOff(err) {
-		err = llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)
+		err = cutShort(r, err)
 	}
 	e := llmq.AsError(err)
 	if e.Code == llmq.CodeQueueUnavailable && e.RetryAfter == 0 {
@@ -178,6 +183,17 @@ func (u unsent) Unwrap() error { return u.error }
 func cutOff(err error) bool {
 	e, ok := errors.AsType[*llmq.Error](err)
 	return !ok || e.Code == llmq.CodeQueueUnavailable || errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled)
+}
+
+// cutShort is what a caller is told whose wait was cut off by err: whether its request goes on.
+func cutShort(r llmq.Request, err error) error {
+	if isLost(err) {
+		return llmq.Errorf(llmq.CodeTimeout, "the wait ended before the request %s was sent; send it again", r.ID).Because(err)
+	}
+	if !time.Now().Before(r.Deadline) {
+		return llmq.Errorf(llmq.CodeTimeout, "no reply came by the deadline of request %s, and how it ended can't be told for now; the same Idempotency-Key tells", r.ID).Because(err)
+	}
+	return llmq.Errorf(llmq.CodeTimeout, "no reply came in time; request %s goes on until its deadline, and the same Idempotency-Key takes it up again", r.ID).Because(err)
 }
 
 // grace is how long past its deadline a request's own verdict on it is waited for.
@@ -223,14 +239,7 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 		return nil, err
 	}
 	hash := claims.BodyHash(r)
-	sub, moved, err := c.submit(ctx, r, model, hash)
-	var res llmq.Result
-	if err == nil {
-		res, err = c.await(ctx, r, model, sub, moved)
-	}
-	if lost, ok := errors.AsType[storeLost](err); ok {
-		res, err = c.runUnclaimed(ctx, r, model, lost.error)
-	}
+	sub, res, err := c.run(ctx, r, model, hash)
 	if err != nil {
 		return nil, err
 	}

@@ -202,7 +202,7 @@ func TestDo_WaitsLittleLongerThanTheDeadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
 		req, start := request(), time.Now()
-		r.wantError(t.Context(), req, llmq.CodeTimeout)
+		r.wantError(t.Context(), req, llmq.CodeExpired)
 		if took := time.Since(start); took < 90*time.Second || took > 93*time.Second {
 			t.Errorf("waited %v for a deadline of 90s", took)
 		}

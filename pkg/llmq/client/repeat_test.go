@@ -13,7 +13,7 @@ import (
 // silence makes a request that was sent, and never ends.
 func (r *rig) silence(req llmq.Request) {
 	r.t.Helper()
-	r.wantError(r.t.Context(), req, llmq.CodeTimeout)
+	r.wantError(r.t.Context(), req, llmq.CodeExpired)
 }
 
 // A repeat waits for what was sent, not for what it would have sent itself.
@@ -62,12 +62,12 @@ func TestDo_RepeatAfterTheDeadlineGetsWhatIsStored(t *testing.T) {
 	})
 }
 
-// The last look makes up for a wake that was lost shortly before.
+// The last look makes up for a wake that was lost shortly before, for a repeat as for the first.
 func TestDo_RepeatLooksOnceMoreWhenItsWaitEnds(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
 		req := request()
-		r.working.Go(func() { r.silence(req) })
+		r.working.Go(func() { r.wantReply(req) })
 		time.Sleep(time.Until(req.Deadline) + time.Second) // no sweep comes in the last second
 		r.working.Go(func() {
 			time.Sleep(900 * time.Millisecond)

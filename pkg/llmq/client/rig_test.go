@@ -150,10 +150,9 @@ func (r *rig) work(body []byte) {
 	if env.Ref != nil {
 		req.Body, _ = r.Get(r.t.Context(), *env.Ref)
 	}
-	var b luascript.Batch
-	takes := r.claims.Take(&b, req, claims.BodyHash(req), llmq.NewID())
-	if err := b.Run(r.t.Context(), r.valkey); err != nil {
-		return // the store is down: the message would come back
+	var takes luascript.Pending[claims.Take]
+	if r.insist(func(b *luascript.Batch) { takes = r.claims.Take(b, req, claims.BodyHash(req), llmq.NewID()) }) != nil {
+		return // the store is down for good
 	}
 	take, err := takes()
 	if err != nil || take.State != claims.Taken {
@@ -172,11 +171,21 @@ func (r *rig) work(body []byte) {
 		r.t.Errorf("encode the result: %v", err)
 		return
 	}
-	var f luascript.Batch
-	r.claims.Finish(&f, take.Claim, stored, false)
-	if err := f.Run(r.t.Context(), r.valkey); err != nil {
+	if err := r.insist(func(b *luascript.Batch) { r.claims.Finish(b, take.Claim, stored, false) }); err != nil {
 		r.t.Errorf("finish: %v", err)
 	}
+}
+
+// insist runs a batch until the store takes it, as a message that comes back would have it, or gives up after a minute.
+func (r *rig) insist(add func(*luascript.Batch)) (err error) {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(time.Second) {
+		var b luascript.Batch
+		add(&b)
+		if err = b.Run(r.t.Context(), r.valkey); err == nil || r.t.Context().Err() != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // counts are the sends and the runs so far.

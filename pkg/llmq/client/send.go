@@ -11,38 +11,68 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
-// storeLost is why the state store was given up before the request was sent.
+// storeLost is why the state store could not be used before the request was sent.
 type storeLost struct{ error }
 
 func (s storeLost) Unwrap() error { return s.error }
 
-// submitPause lies between two tries at a store that does not answer.
-const submitPause = 200 * time.Millisecond
+// storePause lies between two tries at a store that does not answer.
+const storePause = 200 * time.Millisecond
 
-// submit records the request under its id, and asks whether its model's calls are run here for now. A state store
-// that does not answer is tried again for as long as it may fail.
-func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (sub claims.Submission, moved bool, err error) {
-	began := time.Now()
+// outlast calls try, and again while that fails as storeLost, for as long as the state store may fail. Then it calls without, once,
+// and where that returns the loss too, it fails or goes on to try until the request's deadline.
+func (c *Client) outlast(ctx context.Context, r llmq.Request, try func() error, without func(lost error) error) error {
+	began, given := time.Now(), false
 	for tries := 1; ; tries++ {
-		sub, moved, err = c.trySubmit(ctx, r, m, hash)
+		err := try()
+		if !isLost(err) {
+			return err
+		}
 		down := time.Since(began)
 		if tries > 1 { // one failure may be that of a connection which died when the store did, and the store be back
 			down = max(down, c.Store.DownFor())
 		}
-		if _, lost := errors.AsType[storeLost](err); !lost || down+submitPause > c.cfg.StoreWait {
-			return sub, moved, err
+		if !given && down+storePause > c.cfg.StoreWait {
+			given = true
+			if err = without(err); !isLost(err) {
+				return err
+			}
 		}
-		pause := time.NewTimer(submitPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return sub, moved, err
+		if given && !c.cfg.OutlastStore || time.Until(r.Deadline) <= storePause {
+			return err
+		}
+		if rest(ctx, storePause); ctx.Err() != nil {
+			return err
 		}
 	}
 }
 
-func (c *Client) trySubmit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (claims.Submission, bool, error) {
+func isLost(err error) bool {
+	_, lost := errors.AsType[storeLost](err)
+	return lost
+}
+
+// run records the request, has it sent, and waits for how it ends.
+func (c *Client) run(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (sub claims.Submission, res llmq.Result, err error) {
+	ours := false // an earlier try has recorded it
+	err = c.outlast(ctx, r, func() error {
+		moved := false
+		if sub, moved, err = c.submit(ctx, r, m, hash); err != nil {
+			return err
+		}
+		sub.Known = sub.Known && !ours
+		ours = !sub.Known
+		res, err = c.await(ctx, r, m, sub, moved)
+		return err
+	}, func(lost error) error {
+		res, err = c.runUnclaimed(ctx, r, m, lost)
+		return err
+	})
+	return sub, res, err
+}
+
+// submit records the request under its id, and asks whether its model's calls are run here for now.
+func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (claims.Submission, bool, error) {
 	var b luascript.Batch
 	submitted := c.Claims.Submit(&b, r, hash)
 	var asked luascript.Pending[bool]
@@ -52,8 +82,11 @@ func (c *Client) trySubmit(ctx context.Context, r llmq.Request, m llmq.Model, ha
 	}
 	ran := b.Run(ctx, c.Valkey)
 	sub, err := submitted()
-	if ran != nil && err != nil {
+	switch {
+	case ran != nil && err != nil:
 		return claims.Submission{}, false, storeLost{ran}
+	case errors.Is(err, llmq.CodeQueueUnavailable): // it answers that it can't serve now
+		return claims.Submission{}, false, storeLost{err}
 	}
 	if err != nil || asked == nil {
 		return sub, false, err

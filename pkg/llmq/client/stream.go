@@ -49,16 +49,25 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{client: c, ctx: ctx, r: r, hash: claims.BodyHash(r), end: r.Deadline.Add(grace), owner: time.Now().Add(lookForOwner)}
-	sub, _, err := c.submit(ctx, r, model, s.hash)
+	var sub claims.Submission
+	ours := false // an earlier try has recorded it
+	err = c.outlast(ctx, r, func() error {
+		if sub, _, err = c.submit(ctx, r, model, s.hash); err != nil {
+			return err
+		}
+		sub.Known = sub.Known && !ours
+		ours = !sub.Known
+		if s.follower, err = c.Hub.Follow(ctx, r, 0); err != nil && !sub.Sent {
+			err = storeLost{err}
+		}
+		return err
+	}, func(lost error) error { return lost })
 	if err != nil {
 		return nil, err
 	}
 	s.known = sub.Known
 	if sub.Sent && sub.Deadline.Before(r.Deadline) {
 		s.end = sub.Deadline.Add(grace) // what runs ends by the deadline that it was sent with
-	}
-	if s.follower, err = c.Hub.Follow(ctx, r, 0); err != nil {
-		return nil, err
 	}
 	if !sub.Sent {
 		if err := c.send(ctx, r, model, 0); err != nil {

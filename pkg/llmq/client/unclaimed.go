@@ -16,7 +16,7 @@ import (
 // runUnclaimed runs a request without the state store, which was given up (FEATURES D11): one that was not sent, whose caller
 // waits, and whose id nobody can know who could send it again. Nobody counts the calls at its target meanwhile. So the
 // target must have no cap that is a promise, this process runs one such call at a time, and so many of all processes do as fit the
-// limit that was last heard of.
+// limit that was last heard of. A request that is not run fails with why.
 func (c *Client) runUnclaimed(ctx context.Context, r llmq.Request, m llmq.Model, why error) (llmq.Result, error) {
 	if !r.OneOff || c.cfg.Callers == 0 || ctx.Err() != nil || !c.mayRun(ctx, r) {
 		return llmq.Result{}, why

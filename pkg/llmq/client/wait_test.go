@@ -135,7 +135,7 @@ func TestDo_WaitsTwoSecondsPastTheDeadline(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
 		req := request()
-		r.wantError(t.Context(), req, llmq.CodeTimeout)
+		r.wantError(t.Context(), req, llmq.CodeExpired)
 		if late := time.Since(req.Deadline); late != 2*time.Second {
 			t.Errorf("gave up %v after the deadline, want 2s", late)
 		}

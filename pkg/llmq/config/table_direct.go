@@ -27,7 +27,7 @@ func outages() []setting {
 		},
 		{
 			path: "timing.valkey_wait_failover_secs", env: "LLMQ_VALKEY_WAIT_FAILOVER_SECS", form: formSecs, def: "10", low: 0, high: 60, why: "a caller waits for it",
-			doc: "how long the state store may fail before a call that was not sent is run without it, or refused; in a function 2 at most", at: func(s *scope) any { return &s.cfg.Timing.ValkeyWait },
+			doc: "how long the state store may fail before a call that was not sent is run without it, or refused; in a function 2 at most. A Go program's call waits on until its deadline", at: func(s *scope) any { return &s.cfg.Timing.ValkeyWait },
 		},
 		{
 			path: "routing.direct", env: "LLMQ_ROUTING_DIRECT", def: DirectOutage, words: []string{DirectOutage, DirectOff},

@@ -18,7 +18,7 @@ import (
 // cancels its call. Its Close comes before the process's [Process.Close].
 func (p *Process) Client() (*client.Client, error) {
 	return p.client(p.batcher, func(c *client.Config) {
-		c.StoreWait, c.CancelWithContext = p.Config.Timing.ValkeyWait, true
+		c.StoreWait, c.OutlastStore, c.CancelWithContext = p.Config.Timing.ValkeyWait, true, true
 	})
 }
 
