@@ -80,7 +80,7 @@ func (c *cursor) resume(q queue.Name, d queue.Depth) Redriven {
 	}
 	return Redriven{
 		Queue: q, Moved: c.Moved, Twice: c.Twice, CameBack: c.CameBack, Skipped: c.Skipped, Hopeless: maps.Clone(c.Hopeless),
-		Unreadable: c.Unreadable, Unknown: c.Unknown, Failed: c.Failed, Reasons: reasons, Left: d.Visible + d.InFlight,
+		Unreadable: c.Unreadable, Unknown: c.Unknown, Failed: c.Failed, Reasons: reasons, Left: d.Visible + d.InFlight, OutOfSight: d.InFlight,
 	}
 }
 

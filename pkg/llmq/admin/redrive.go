@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,23 +30,24 @@ type RedriveRequest struct {
 type Redriven struct {
 	Queue      queue.Name     `json:"queue"`
 	DryRun     bool           `json:"dry_run,omitempty"`
-	Moved      int            `json:"moved"`                // sent again and deleted; of a dry run none
-	Twice      int            `json:"twice,omitempty"`      // of them, sent but not deleted: they come up again, and their claim lets one of both run
-	CameBack   int            `json:"came_back,omitempty"`  // left, for they died after the redrive began: most of them were sent by it
-	Skipped    int            `json:"skipped,omitempty"`    // looked at and left, for another reason than asked for
-	Hopeless   map[string]int `json:"hopeless,omitempty"`   // by reason: left, for what is sent again dies again; ask for that reason to send it all the same
-	Unreadable int            `json:"unreadable,omitempty"` // left, for they are no requests; nobody can send them again but their producer
-	Unknown    int            `json:"unknown,omitempty"`    // left, for it can't be told whose they are: no sender of theirs is listed
-	Failed     int            `json:"failed,omitempty"`     // left, for the queue did not take them; ask again
-	Reasons    map[string]int `json:"reasons"`              // of all that were looked at
-	Left       int            `json:"left"`                 // dead letters in the queue when the page began, about
+	Moved      int            `json:"moved"`                  // sent again and deleted; of a dry run none
+	Twice      int            `json:"twice,omitempty"`        // of them, sent but not deleted: they come up again, and their claim lets one of both run
+	CameBack   int            `json:"came_back,omitempty"`    // left, for they died after the redrive began: most of them were sent by it
+	Skipped    int            `json:"skipped,omitempty"`      // looked at and left, for another reason than asked for
+	Hopeless   map[string]int `json:"hopeless,omitempty"`     // by reason: left, for what is sent again dies again; ask for that reason to send it all the same
+	Unreadable int            `json:"unreadable,omitempty"`   // left, for they are no requests; nobody can send them again but their producer
+	Unknown    int            `json:"unknown,omitempty"`      // left, for it can't be told whose they are: no sender of theirs is listed
+	Failed     int            `json:"failed,omitempty"`       // left, for the queue did not take them; ask again
+	Reasons    map[string]int `json:"reasons"`                // of all that were looked at
+	Left       int            `json:"left"`                   // dead letters in the queue when the page began, about
+	OutOfSight int            `json:"out_of_sight,omitempty"` // of those: hidden by an earlier look, and not met by this page; ask again after hidden_secs
 	Done       bool           `json:"done"`
 	Cursor     string         `json:"cursor,omitempty"` // of the next page, where there is one
 
 	Matching  int  `json:"matching,omitempty"`    // of a dry run: messages that would be sent
 	Estimated bool `json:"estimated,omitempty"`   // Matching is reckoned from the first thousand
 	Seconds   int  `json:"seconds,omitempty"`     // of a dry run: how long that takes
-	HiddenFor int  `json:"hidden_secs,omitempty"` // for so long the messages that were left are out of sight, for a next redrive too
+	HiddenFor int  `json:"hidden_secs,omitempty"` // for so long at most the messages that were left are out of sight, for a next redrive too
 }
 
 const (
@@ -135,13 +137,22 @@ func (r RedriveRequest) check() error {
 	if r.MaxRate < 1 || r.MaxRate > mostRate {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "max_rate must be from 1 to %d messages a second, is %d", mostRate, r.MaxRate).At("max_rate")
 	}
-	if r.Reason != "" && !reasonPattern.MatchString(r.Reason) {
-		return llmq.Errorf(llmq.CodeInvalidRequest, "reason must be an error code such as %s, or %s", llmq.CodeWorkerCrash, noReason).At("reason")
+	if known := reasons(); r.Reason != "" && !slices.Contains(known, r.Reason) {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "reason %q is unknown; use %s", llmq.Clip(r.Reason, 64), strings.Join(known, ", ")).At("reason")
 	}
 	if r.DryRun && r.Cursor != "" {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "a dry run has no pages; leave the cursor out").At("cursor")
 	}
 	return nil
+}
+
+// reasons are those that a redrive may ask for.
+func reasons() []string {
+	all := []string{noReason}
+	for _, c := range llmq.Codes() {
+		all = append(all, string(c.Code))
+	}
+	return all
 }
 
 // redrive is one page at work.
@@ -190,7 +201,7 @@ func (rd *redrive) page(ctx context.Context, until time.Time, c cursor) (Redrive
 	if rd.out.CameBack > c.CameBack && rd.out.Moved == c.Moved && rd.out.Failed == c.Failed {
 		rd.out.Done = true // a page that met nothing else to send
 	}
-	if rd.out.leftAlone() > 0 {
+	if rd.out.leftAlone() > 0 || rd.out.OutOfSight > 0 {
 		rd.out.HiddenFor = int(hideFor.Seconds())
 	}
 	if !rd.out.Done {
@@ -338,6 +349,9 @@ func (rd *redrive) rehearse(ctx context.Context, until time.Time, depth queue.De
 		rd.out.Estimated = true
 	}
 	rd.out.DryRun, rd.out.Done = true, true
+	if rd.out.OutOfSight > 0 {
+		rd.out.HiddenFor = int(hideFor.Seconds())
+	}
 	rd.out.Seconds = (rd.out.Matching + rd.ask.MaxRate - 1) / rd.ask.MaxRate
 	return rd.out, nil
 }

@@ -259,6 +259,7 @@ func TestRedrive_RefusesBadInput(t *testing.T) {
 			"rate too high":           {RedriveRequest{Model: "chat-a", Lane: "bg", MaxRate: 501}, llmq.CodeInvalidRequest, "max_rate"},
 			"rate below nothing":      {RedriveRequest{Model: "chat-a", Lane: "bg", MaxRate: -1}, llmq.CodeInvalidRequest, "max_rate"},
 			"reason of another shape": {RedriveRequest{Model: "chat-a", Lane: "bg", Reason: "Worker Crash"}, llmq.CodeInvalidRequest, "reason"},
+			"reason that is no code":  {RedriveRequest{Model: "chat-a", Lane: "bg", Reason: "nonsense"}, llmq.CodeInvalidRequest, "reason"},
 			"cursor that is none":     {RedriveRequest{Model: "chat-a", Lane: "bg", Cursor: "x"}, llmq.CodeInvalidRequest, "cursor"},
 			"cursor too long":         {RedriveRequest{Model: "chat-a", Lane: "bg", Cursor: strings.Repeat("A", maxCursorBytes+1)}, llmq.CodeInvalidRequest, "cursor"},
 			"cursor of another":       {RedriveRequest{Model: "chat-a", Lane: "bg", Reason: "wrong_queue", Cursor: first.Cursor}, llmq.CodeInvalidRequest, "cursor"},
@@ -268,6 +269,44 @@ func TestRedrive_RefusesBadInput(t *testing.T) {
 			if !errors.Is(err, tt.code) || llmq.AsError(err).Field != tt.field {
 				t.Errorf("%s: %v, want %s at %s", name, err, tt.code, tt.field)
 			}
+		}
+	})
+}
+
+// B14: a refused reason is told together with those that there are.
+func TestRedrive_ListsTheReasons(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		_, err := page(t.Context(), r, RedriveRequest{Model: "chat-a", Lane: "bg", Reason: "nonsense"})
+		for _, want := range []string{`"nonsense"`, noReason, string(llmq.CodeWorkerCrash), string(llmq.CodeWrongQueue)} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not name %s", err, want)
+			}
+		}
+		for _, reason := range []string{noReason, string(llmq.CodeWorkerCrash)} {
+			if _, err := page(t.Context(), r, RedriveRequest{Model: "chat-a", Lane: "bg", Reason: reason}); err != nil {
+				t.Errorf("%s: %v", reason, err)
+			}
+		}
+	})
+}
+
+// B14: what an earlier look still hides is counted, with the time after which it can be met.
+func TestRedrive_TellsOfWhatIsOutOfSight(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		r.bury(t, "wrong_queue", 0, 9)
+		redriveAll(t, r, RedriveRequest{Model: "chat-a", Lane: "bg"}) // looks at all, and leaves them
+		for _, dry := range []bool{true, false} {
+			out, err := page(t.Context(), r, RedriveRequest{Model: "chat-a", Lane: "bg", Reason: "wrong_queue", DryRun: dry})
+			want := Redriven{Queue: source, DryRun: dry, Left: 9, OutOfSight: 9, HiddenFor: 120, Done: true, Reasons: map[string]int{}}
+			if diff := cmp.Diff(want, out); diff != "" || err != nil {
+				t.Errorf("dry %t: %v (-want +got):\n%s", dry, err, diff)
+			}
+		}
+		time.Sleep(hideFor) // in the bubble
+		if out, _ := redriveAll(t, r, RedriveRequest{Model: "chat-a", Lane: "bg", Reason: "wrong_queue"}); out.Moved != 9 || out.OutOfSight != 0 {
+			t.Errorf("after that: %+v, want all nine moved", out)
 		}
 	})
 }
