@@ -92,5 +92,5 @@ func (r *run) seclude(ctx context.Context) (Verdict, bool) {
 	case !time.Now().Before(r.Request.Deadline):
 		return r.overdue(ctx), true
 	}
-	return Verdict{Action: Release, After: shortestRelease, Reason: reasonNotAlone}, true
+	return Verdict{Action: Release, After: jitter(shortestRelease, 5*time.Second), Reason: reasonNotAlone}, true // spread over processes
 }

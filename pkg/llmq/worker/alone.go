@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,10 +14,7 @@ import (
 // run has the engine run a message beside its neighbours or, once it has killed a worker, by itself.
 // One that ends without an attempt has its end stored.
 func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery, r llmq.Request, ends *llmq.Error, limit time.Time) engine.Verdict {
-	joining, cancel := waiting, context.CancelFunc(func() {})
-	if end := until(r.Deadline, limit); !end.IsZero() {
-		joining, cancel = context.WithDeadline(waiting, end)
-	}
+	joining, cancel := context.WithTimeout(waiting, patience)
 	defer cancel()
 	me, in := w.runs.join(joining)
 	switch {
@@ -24,7 +22,7 @@ func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery
 	case w.drain.hasBegun():
 		return engine.Verdict{Action: engine.Release, Reason: draining}
 	default:
-		return engine.Verdict{Action: engine.Release, Reason: notAlone}
+		return engine.Verdict{Action: engine.Release, After: patience, Reason: notAlone}
 	}
 	defer me.leave()
 	return w.Engine.Run(ctx, engine.Call{
@@ -43,9 +41,13 @@ func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery
 // notAlone is the reason of a release of a message that did not get to run by itself, the engine's, or beside none that must.
 const notAlone = "must_run_alone"
 
+// patience is how long a message waits here while another runs by itself. That one may take as long as its provider does, and
+// other processes are free.
+const patience = 5 * time.Second
+
 // company is who runs in a process at once: messages side by side, or one that killed a worker before, by itself. Whoever may
-// kill waits for all that can't, so that no message dies of its neighbour twice; among those that may, the one with
-// the fewest deaths goes first, for it is the likeliest to be innocent (FEATURES B17).
+// kill waits for all that can't, so that no message dies of its neighbour twice (FEATURES B17). Only one such waits or
+// runs here: a worker's death leaves a whole batch of them, most of them innocent, and other processes take the rest.
 type company struct {
 	mu       sync.Mutex // guards all below, and the members'
 	together int        // messages that run side by side
@@ -67,8 +69,8 @@ func (c *company) join(ctx context.Context) (*member, bool) {
 	return m, m.wait(ctx, 0)
 }
 
-// secede waits until nobody else runs, and keeps everybody out until m leaves. It reports false where ctx ended first; then m
-// runs no more.
+// secede waits until nobody else runs, and keeps everybody out until m leaves. It reports false where another does so
+// already or ctx ended first; then m runs no more.
 func (m *member) secede(ctx context.Context, deaths int) bool {
 	m.leave()
 	return m.wait(ctx, max(1, deaths))
@@ -76,6 +78,10 @@ func (m *member) secede(ctx context.Context, deaths int) bool {
 
 func (m *member) wait(ctx context.Context, deaths int) bool {
 	m.mu.Lock()
+	if deaths > 0 && m.hasLoner() {
+		m.mu.Unlock()
+		return false
+	}
 	m.deaths, m.in = deaths, make(chan struct{})
 	in := m.in
 	m.waiting = append(m.waiting, m)
@@ -97,6 +103,11 @@ func (m *member) wait(ctx context.Context, deaths int) bool {
 	return true // it was let in at the last moment
 }
 
+// hasLoner reports whether anybody is by himself or waits to be; the lock is held.
+func (c *company) hasLoner() bool {
+	return c.alone || slices.ContainsFunc(c.waiting, func(w *member) bool { return w.deaths > 0 })
+}
+
 // leave ends m's run. It is idempotent.
 func (m *member) leave() {
 	m.mu.Lock()
@@ -116,12 +127,7 @@ func (m *member) leave() {
 // admit lets in who may run; the lock is held.
 func (c *company) admit() {
 	for !c.alone && len(c.waiting) > 0 {
-		first := 0
-		for i, m := range c.waiting {
-			if m.deaths < c.waiting[first].deaths {
-				first = i
-			}
-		}
+		first := max(0, slices.IndexFunc(c.waiting, func(w *member) bool { return w.deaths == 0 })) // who can't kill goes first
 		m := c.waiting[first]
 		if m.deaths > 0 && c.together > 0 {
 			return

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,46 +19,49 @@ func joined(t *testing.T, c *company) *member {
 	return m
 }
 
-// DS46: whoever may kill waits for all that can't; then the one with the fewest deaths is first.
-func TestCompany_LonersWaitForAllAndForEachOther(t *testing.T) {
+// DS46: whoever may kill waits for all that can't; a second such goes away at once.
+func TestCompany_OneLonerWaitsForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c company
-		var mu sync.Mutex
-		var order []int
+		quiet, loner, second := joined(t, &c), joined(t, &c), joined(t, &c)
 		var wg sync.WaitGroup
-		quiet := joined(t, &c)
-		for _, deaths := range []int{3, 1, 2} {
-			m := joined(t, &c)
-			wg.Go(func() {
-				if !m.secede(t.Context(), deaths) {
-					t.Errorf("the one with %d deaths did not run", deaths)
-				}
-				mu.Lock()
-				order = append(order, deaths)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				m.leave()
-				m.leave()
-			})
-			synctest.Wait()
-		}
-		if len(order) > 0 {
-			t.Errorf("%v ran beside a neighbour", order)
-		}
-		began := time.Now()
-		quiet.leave()
-		wg.Go(func() { // it comes while the first is by itself, and goes before the rest
-			m := joined(t, &c)
-			mu.Lock()
-			order = append(order, 0)
-			mu.Unlock()
-			m.leave()
+		ran := time.Time{}
+		wg.Go(func() {
+			if !loner.secede(t.Context(), 1) {
+				t.Error("the first did not run")
+			}
+			ran = time.Now()
+			time.Sleep(time.Second)
+			loner.leave()
+			loner.leave()
 		})
-		wg.Wait()
-		if want := []int{1, 0, 2, 3}; !slices.Equal(want, order) || time.Since(began) != 3*time.Second {
-			t.Errorf("they ran as %v in %v, want %v one after the other", order, time.Since(began), want)
+		synctest.Wait()
+		began := time.Now()
+		if second.secede(t.Context(), 1) || time.Since(began) != 0 {
+			t.Error("a second one waited, or ran")
 		}
+		time.Sleep(time.Second)
+		newcomer := joined(t, &c) // it can't kill, and goes first
+		quiet.leave()
+		synctest.Wait()
+		if !ran.IsZero() {
+			t.Error("it ran beside a neighbour")
+		}
+		newcomer.leave()
+		synctest.Wait()
+		if ran.IsZero() {
+			t.Error("nobody else is there, and it does not run")
+		}
+		if second.secede(t.Context(), 1) {
+			t.Error("a second one ran beside it")
+		}
+		wg.Wait()
+		last := joined(t, &c)
+		if !last.secede(t.Context(), 5) {
+			t.Error("nobody is left, and it does not run")
+		}
+		last.leave()
 	})
 }
 

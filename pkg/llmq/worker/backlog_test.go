@@ -3,10 +3,13 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
@@ -97,5 +100,66 @@ func wantAllAtFirstAttempt(t *testing.T, p *plant) {
 	}
 	if receives < 8 {
 		t.Errorf("%d receives of 5 messages: nothing had to wait", receives)
+	}
+}
+
+// DS46: a worker's death leaves a batch of messages that may all have killed it. One runs here by itself, and the rest is
+// back for other processes at once, not at the ends of those before it.
+func TestWhole_KilledBatchIsSpread(t *testing.T) {
+	t.Parallel()
+	wholeBubble(t, 20, replies(time.Minute), func(t *testing.T, p *plant) {
+		var batch []queue.Message
+		for i := range 10 {
+			batch = append(batch, on(fmt.Sprint("m", i), llmq.LaneBG))
+		}
+		p.take(batch)
+		time.Sleep(claims.Lease + time.Second)
+		w, began := p.worker("alive"), time.Now()
+		back := map[string]time.Duration{}
+		var mu sync.Mutex // guards back
+		w.extend = func(_ context.Context, _ queue.Name, leases []queue.Lease) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, l := range leases {
+				if l.For < worker.Lease {
+					back[l.Receipt] = time.Since(began) + l.For
+				}
+			}
+			return nil
+		}
+		ran := 0
+		for _, o := range w.Handle(t.Context(), batch) {
+			if o.Action == worker.Ack {
+				ran++
+			} else if at := back["h"+o.MessageID]; at == 0 || at > 10*time.Second || o.Reason != "must_run_alone" {
+				t.Errorf("%+v, back after %v", o, at)
+			}
+		}
+		if ran != 1 || p.provider.peak != 1 {
+			t.Errorf("%d ran, %d at once, want one by itself", ran, p.provider.peak)
+		}
+	})
+}
+
+// take claims what messages ask for, by a worker that dies of it.
+func (p *plant) take(batch []queue.Message) {
+	p.t.Helper()
+	for _, m := range batch {
+		env, err := llmq.DecodeEnvelope(m.Body)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		r := llmq.Request{
+			ID: env.ID, Tenant: env.Tenant, Op: env.Op, Model: llmq.ModelRef{Alias: env.Model}, Lane: llmq.LaneBG, Fallback: llmq.FallbackChain,
+			Deadline: m.SentAt.Add(llmq.LaneBG.DefaultTimeout()), Body: env.Params,
+		}
+		var b luascript.Batch
+		taken := claims.New(p.space).Take(&b, r, claims.BodyHash(r), "dead/"+r.ID)
+		if err := b.Run(p.t.Context(), p.valkey); err != nil {
+			p.t.Fatal(err)
+		}
+		if got, err := taken(); err != nil || got.State != claims.Taken {
+			p.t.Fatalf("take: %+v, %v", got, err)
+		}
 	}
 }
