@@ -132,7 +132,7 @@ func TestSchema_TakesWhateverEncodeWrites(t *testing.T) {
 			e.Deadline = time.UnixMilli(ms)
 		}
 		if rapid.Bool().Draw(t, "by reference") {
-			e.Ref = &llmq.Ref{Key: "off/a/b", SHA256: strings.Repeat("0a", 32), Bytes: rapid.Int64Range(1, 1<<40).Draw(t, "bytes")}
+			e.Ref = &llmq.Ref{Key: "off/a/b", SHA256: strings.Repeat("0a", 32), Bytes: rapid.Int64Range(1, llmq.MaxBodyBytes).Draw(t, "bytes")}
 		} else {
 			e.Params = []byte(`{ "a" : [1.0, "<>"] }`)
 		}

@@ -43,6 +43,9 @@ type Ref struct {
 	Bytes  int64  `json:"bytes"`  // of the body
 }
 
+// MaxBodyBytes bounds a body that lies apart from its message (SECURITY-DESIGN IN1).
+const MaxBodyBytes = 20 << 20
+
 // UnmarshalJSON takes exactly the three members, each of them: where a body lies is no
 // place for guesses.
 func (r *Ref) UnmarshalJSON(b []byte) error {
@@ -58,6 +61,9 @@ func (r *Ref) UnmarshalJSON(b []byte) error {
 	}
 	if len(members) != len(fields) || r.Key == "" || r.SHA256 == "" || r.Bytes < 1 {
 		return errors.New("decode ref: needs key, sha256 and bytes, and nothing else")
+	}
+	if r.Bytes > MaxBodyBytes { // before anybody makes room for it
+		return fmt.Errorf("decode ref: bytes is %d, a body has at most %d", r.Bytes, MaxBodyBytes)
 	}
 	return nil
 }

@@ -78,7 +78,9 @@ func (s *speaker) end(body string, err *llmq.Error) claims.Hold {
 	if encodeErr != nil {
 		s.r.t.Fatal(encodeErr)
 	}
-	return batch(s.r, func(b *luascript.Batch) luascript.Pending[claims.Hold] { return s.r.claims.Finish(b, s.claim, stored, false) })
+	return batch(s.r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+		return s.r.claims.Finish(b, s.claim, stored, false)
+	})
 }
 
 // told is what a reader of a stream has got.
@@ -182,7 +184,9 @@ func TestStream_DeadOwnerIsNoticedWhenItsLeaseEnds(t *testing.T) {
 		w := r.speak(req)
 		w.say("a ")
 		time.Sleep(10 * time.Second)
-		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] { return r.claims.Renew(b, w.claim, claims.Progress{}) })
+		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+			return r.claims.Renew(b, w.claim, claims.Progress{})
+		})
 		died := time.Now()
 		got := read(t.Context(), s, 0)
 		if took := time.Since(died); got.text() != "a " || codeOf(got.err) != llmq.CodeStreamBroken || took < claims.Lease || took > claims.Lease+time.Second {

@@ -143,11 +143,13 @@ func TestFaults_PepperAndSecrets(t *testing.T) {
 			[]string{`local:8:8: key_pepper.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`},
 		},
 		{
-			"the deployment's ARN locally", "local", local, "", []string{"LLMQ_KEY_PEPPER_ARN=arn:aws:secretsmanager:us-east-1:123456789012:secret:x"},
+			"the deployment's ARN locally", "local", local, "",
+			[]string{"LLMQ_KEY_PEPPER_ARN=arn:aws:secretsmanager:us-east-1:123456789012:secret:x"},
 			[]string{`LLMQ_KEY_PEPPER_ARN: key_pepper.arn: is refused in kind: local, which reaches no AWS account; use {env: NAME}`},
 		},
 		{
-			"the pepper itself on aws", "aws", awsPepper, awsPepper, []string{"LLMQ_KEY_PEPPER=canary"},
+			"the pepper itself on aws", "aws", awsPepper, awsPepper,
+			[]string{"LLMQ_KEY_PEPPER=canary"},
 			[]string{`LLMQ_KEY_PEPPER: key_pepper.env: is refused on aws: a function's variables are readable; use {arn: ...} of Secrets Manager`},
 		},
 	})

@@ -64,7 +64,7 @@ func (r *run) tooLate(after time.Duration) bool {
 func (r *run) expire(ctx context.Context) Verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	why := llmq.Errorf(llmq.CodeExpired, "the deadline passed before a provider was called")
+	why := llmq.Errorf(llmq.CodeExpired, "the deadline passed before there was an answer; unless a worker died over the request, no provider was called")
 	why.Meta = r.meta
 	stored, err := llmq.EncodeResult(llmq.Result{RID: r.Request.RID(), Tenant: r.Request.Tenant, BodyHash: r.hash, Err: why}, nil)
 	if err != nil {

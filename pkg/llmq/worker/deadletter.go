@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
@@ -49,6 +50,16 @@ func (w *Worker) deadLetter(ctx context.Context, log *slog.Logger, m queue.Messa
 		return err
 	}
 	w.Metrics.Count(telemetry.DeadLetters, telemetry.Labels{Code: string(why.Code)}, 1)
-	log.Warn("dead-lettered", "reason", string(why.Code), "attempts", l.Attempts, "class", l.Class, "field", llmq.Clip(why.Field, 60), "sender", m.SenderID)
+	log.Warn("dead-lettered", "reason", string(why.Code), "attempts", l.Attempts, "class", l.Class, "field", ours(why.Field), "sender", m.SenderID)
 	return nil
+}
+
+// ours is the part of a field's path that the envelope's form names: what is below it, or unknown, may be a prompt's text.
+func ours(field string) string {
+	name, _, _ := strings.Cut(field, ".")
+	switch name {
+	case "v", "id", "op", "model", "lane", "fallback", "deadline_ms", "tenant", "kid", "user", "session", "traceparent", "reply_to", "generation", "ref", "params":
+		return name
+	}
+	return ""
 }

@@ -319,22 +319,30 @@ func TestHandle_StoredBodyThatIsNotAsItMustBe(t *testing.T) {
 	}
 }
 
-// DS14: a store that hangs must not hold the batch until the process is killed.
+// DS14: a store that hangs must not hold the batch until the process is killed, nor a message much beyond its deadline.
 func TestHandle_GivesABodyUpInTime(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, w *world) {
-		w.get = func(ctx context.Context, _ llmq.Ref) ([]byte, error) {
-			<-ctx.Done()
-			return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "no answer").Because(ctx.Err())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		out := w.Handle(ctx, []queue.Message{message("m", withRef("off/"+llmq.TenantHash("t")+"/x"))})
-		if took := time.Since(w.start); took != time.Minute-worker.Margin || out[0].Action != worker.Keep {
-			t.Errorf("took %v with %+v, want it kept after %v", took, out[0], time.Minute-worker.Margin)
-		}
-		if did := w.done(); did[len(did)-1] != "52s hide hm of llm-chat-a-rt for 10s (1 of 1)" {
-			t.Errorf("did %q, want it handed back at last", did)
-		}
-	})
+	for name, tt := range map[string]struct{ deadline, want time.Duration }{
+		"limit": {60 * time.Second, 52 * time.Second}, "deadline": {20 * time.Second, 20 * time.Second}, "deadline is near": {2 * time.Second, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				w.get = func(ctx context.Context, _ llmq.Ref) ([]byte, error) {
+					<-ctx.Done()
+					return nil, llmq.Errorf(llmq.CodeQueueUnavailable, "no answer").Because(ctx.Err())
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				body := strings.Replace(withRef("off/"+llmq.TenantHash("t")+"/x"), `"op"`, fmt.Sprintf(`"deadline_ms":%d,"op"`, time.Now().Add(tt.deadline).UnixMilli()), 1)
+				out := w.Handle(ctx, []queue.Message{message("m", body)})
+				if took := time.Since(w.start); took != tt.want || out[0].Action != worker.Keep {
+					t.Errorf("took %v with %+v, want it kept after %v", took, out[0], tt.want)
+				}
+				if did := w.done(); did[len(did)-1] != fmt.Sprintf("%gs hide hm of llm-chat-a-rt for 10s (1 of 1)", tt.want.Seconds()) {
+					t.Errorf("did %q, want it handed back at last", did)
+				}
+			})
+		})
+	}
 }

@@ -10,18 +10,25 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 )
 
+// leastLoad is how long a body is waited for whatever its request's deadline.
+const leastLoad = 10 * time.Second
+
 // load fetches the body that lies at ref, where there is one, and checks what the envelope's check could
-// not: inside it, the body's own names were too deep to be guarded. It gives up at a time after which a body would come too
-// late; zero is no limit. isStored says that the body is gone because its request has ended.
+// not: inside it, the body's own names were too deep to be guarded. It gives up at the request's deadline or the limit, after
+// which a body would come too late; zero is no limit. isStored says that the body is gone because its request has ended.
 func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit time.Time) (isStored bool, err error) {
 	field := "params"
 	if ref != nil {
 		field = "ref"
-		if !limit.IsZero() {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, limit)
-			defer cancel()
+		end := time.Now().Add(leastLoad) // one whose deadline has passed is told so under its body's hash
+		if r.Deadline.After(end) {
+			end = r.Deadline
 		}
+		if !limit.IsZero() && limit.Before(end) {
+			end = limit
+		}
+		ctx, cancel := context.WithDeadline(ctx, end)
+		defer cancel()
 		r.Body, err = w.Bodies.Get(ctx, *ref)
 		if errors.Is(err, fs.ErrNotExist) {
 			return w.isStored(ctx, *r, err)

@@ -140,8 +140,8 @@ func TestHandle_WhatTheEngineBuriesTellsOfItsAttempts(t *testing.T) {
 	})
 }
 
-// A field's name is the message's text: of a long one the log holds the beginning.
-func TestHandle_LogClipsTheFieldOfADeadLetter(t *testing.T) {
+// A member's name may be a prompt's text: the log names the envelope's own alone.
+func TestHandle_LogHoldsNoNamesOfABody(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		name := strings.Repeat("n", 100)
@@ -149,7 +149,7 @@ func TestHandle_LogClipsTheFieldOfADeadLetter(t *testing.T) {
 		if out := w.Handle(t.Context(), []queue.Message{message("m", body)}); out[0].Reason != "bad_envelope" {
 			t.Fatalf("outcome %+v", out)
 		}
-		if log := w.log.String(); strings.Contains(log, strings.Repeat("n", 61)) || !strings.Contains(log, `"field":"params.nnn`) {
+		if log := w.log.String(); strings.Contains(log, "nnn") || !strings.Contains(log, `"field":"params"`) {
 			t.Errorf("the log is\n%s", log)
 		}
 	})

@@ -19,7 +19,7 @@ import (
 )
 
 // MaxBytes bounds a stored body (SECURITY-DESIGN IN1).
-const MaxBytes = 20 << 20
+const MaxBytes = llmq.MaxBodyBytes
 
 // keyForm is what a key must look like: a class, the tenant's hash, a name; or a producer's
 // folder and a name of its own choice, which may have an ending but goes nowhere.
