@@ -155,6 +155,7 @@ func TestDecodeEnvelope_NamesTheFieldItRefuses(t *testing.T) {
 		{"ref without its key", map[string]string{"params": "", "ref": ref(`""`, `"s"`, "1")}, "ref"},
 		{"ref with a member more", map[string]string{"params": "", "ref": `{"key":"k","sha256":"s","bytes":1,"bucket":"b"}`}, "ref"},
 		{"ref in capitals", map[string]string{"params": "", "ref": `{"KEY":"k","sha256":"s","bytes":1}`}, "ref"},
+		{"ref of too large a body", map[string]string{"params": "", "ref": `{"key":"k","sha256":"s","bytes":2305843009213693952}`}, "ref"},
 		{"ref of no bytes", map[string]string{"params": "", "ref": ref(`"k"`, `"s"`, "0")}, "ref"},
 		{"ref a list", map[string]string{"params": "", "ref": `["software.amazon.payloadoffloading.PayloadS3Pointer",{}]`}, "ref"},
 		{"deadline below zero", map[string]string{"deadline_ms": "-1"}, "deadline_ms"},
