@@ -71,7 +71,7 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 	}
 	if !sub.Sent {
 		if err := c.send(ctx, r, model, 0); err != nil {
-			s.follower.Close()
+			s.follower.Close() //nolint:contextcheck // a wait that has ended must still be undone
 			return nil, err
 		}
 		c.noteSent(ctx, r)
@@ -103,6 +103,7 @@ type stream struct {
 	end      time.Time // nothing comes later
 	owner    time.Time // when its owner is to be looked for
 	over     error     // what Next returns from now on; nil while there is more
+	ended    bool      // it is known to have ended, and its end is to be read
 	closed   bool
 }
 
@@ -136,10 +137,10 @@ func (s *stream) read(ctx context.Context) ([]byte, error) {
 	switch {
 	case err != nil && ctx.Err() == nil && now.Before(s.end):
 		s.client.Log.Debug("stream not read", "request_id", s.r.ID, "error", err)
-		rest(ctx, readAgain) // it is on its way all the same
-		return nil, nil
+		rest(ctx, readAgain)
+		return nil, nil // it is on its way all the same, and read again
 	case err != nil && ctx.Err() != nil:
-		return nil, nil
+		return nil, nil //nolint:nilerr // Next tells of the context's end
 	case news.Piece != nil:
 		s.owner = later(s.owner, now.Add(lookForOwner))
 		return news.Piece, nil
@@ -165,7 +166,7 @@ func (s *stream) finish(ctx context.Context, stored []byte) ([]byte, error) {
 	res, err := s.client.Results.DecodeFrom(ctx, s.r, stored, s.follower.At())
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, nil
+		return nil, nil //nolint:nilerr // Next tells of the context's end
 	case err != nil:
 		return nil, s.fail(err)
 	case res.BodyHash != "" && res.BodyHash != s.hash:
@@ -211,7 +212,7 @@ func (s *stream) look(ctx context.Context) error {
 	var b luascript.Batch
 	breaks := s.client.Claims.Break(&b, s.r, stored)
 	if b.Run(ctx, s.client.Valkey) != nil {
-		return nil // the next look tells
+		return nil //nolint:nilerr // the next look tells
 	}
 	got, err := breaks()
 	switch {
@@ -219,12 +220,12 @@ func (s *stream) look(ctx context.Context) error {
 		s.client.Log.Warn("owner of a stream not looked for", "request_id", s.r.ID, "error", err)
 	case got.State == claims.Alive:
 		s.owner = time.Now().Add(got.Wait + lapseSlack)
+	case got.State == claims.OverBefore && s.ended:
+		return s.fail(s.missing(ctx)) // and the read in between found nothing
 	case got.State == claims.OverBefore:
-		// Its result is read next, unless there is none any more.
-		if n, err := s.follower.Read(ctx); err == nil && n.Stored == nil && n.Piece == nil {
-			return s.fail(s.missing(ctx))
-		}
+		s.ended, s.owner = true, time.Now() // what there is of it is read next
 	case got.State == claims.Broken:
+		s.owner = time.Now()
 		s.client.Log.Warn("stream_broken", "request_id", s.r.ID)
 	}
 	return nil
@@ -238,7 +239,7 @@ func (s *stream) wait(ctx context.Context) {
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	stop := context.AfterFunc(s.ctx, cancel)
+	stop := context.AfterFunc(s.ctx, cancel) //nolint:contextcheck // a stream has two: its call's, and that of one read
 	defer stop()
 	_ = s.follower.Wait(ctx) // why it returned shows in what is read next
 }

@@ -34,7 +34,7 @@ func (c *Client) Open(req *http.Request, pace provider.Pace, media string) (*Str
 	s := &Stream{caller: req.Context(), host: c.base.Host, left: MaxBodyBytes, pace: pace}
 	s.ctx, s.cancel = context.WithCancelCause(s.caller)
 	s.first = after(pace.FirstContent, func() { s.cancel(errFirst) })
-	resp, err := c.begin(req.WithContext(s.ctx)) //nolint:bodyclose // [Stream.Close] does
+	resp, err := c.begin(req.WithContext(s.ctx)) //nolint:bodyclose,contextcheck // [Stream.Close] closes it; its context is the request's own, with an end of ours
 	if err != nil {
 		s.Close()
 		return nil, s.Fault(err)
