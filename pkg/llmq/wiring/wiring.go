@@ -235,9 +235,10 @@ func Logger(level slog.Level) *slog.Logger {
 // startTimeout bounds what a process does before its first request.
 const startTimeout = 8 * time.Second
 
-// Start is New with a bound, for mains. The collector learns how much memory the function has: by itself it would let the
+// Start is New with a bound, for mains; a process calls it once. The collector learns how much memory the function has: by itself it would let the
 // heap double before it looks, and a function that takes more than it has is killed.
 func Start(env []string, log *slog.Logger) (*Process, error) {
+	logRedis(log)
 	if memory := config.FunctionMemory(env); memory > 0 && lookup(env, "GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory / 10 * 9)
 	}
