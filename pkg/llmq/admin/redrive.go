@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -226,31 +225,25 @@ func (rd *redrive) receive(ctx context.Context) ([]queue.Message, error) {
 
 // move sends what matches and deletes what was sent. It returns how many were sent, and why the queue took none.
 func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) {
-	errs := make([]error, len(msgs))
-	var wg sync.WaitGroup
-	for i, m := range msgs {
+	var again []queue.Outgoing
+	var origins []queue.Message // of those, in their order
+	for _, m := range msgs {
 		if !rd.wants(m) {
-			errs[i] = errLeft
 			continue
 		}
-		next, err := rd.again(m)
-		if err != nil {
-			errs[i] = errLeft
-			continue
+		if next, err := rd.again(m); err == nil {
+			again, origins = append(again, next), append(origins, m)
 		}
-		wg.Go(func() { errs[i] = rd.send(ctx, next) })
 	}
-	wg.Wait()
 	var receipts []string
 	var failed error
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			receipts = append(receipts, msgs[i].Receipt)
-		case !errors.Is(err, errLeft):
+	for i, err := range rd.send(ctx, again) {
+		if err != nil {
 			rd.out.Failed++
 			failed = err
+			continue
 		}
+		receipts = append(receipts, origins[i].Receipt)
 	}
 	if len(receipts) == 0 {
 		return 0, failed
@@ -267,18 +260,17 @@ func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) 
 	return len(receipts), nil
 }
 
-// send sends a message, without the redrive's id where it is just too large for that.
-func (rd *redrive) send(ctx context.Context, m queue.Outgoing) error {
-	err := rd.deps.Queue.Send(ctx, rd.place.queue, m)
-	if errors.Is(err, llmq.CodeTooLarge) {
-		delete(m.Attributes, attrRedrive)
-		err = rd.deps.Queue.Send(ctx, rd.place.queue, m)
+// send sends messages, each without the redrive's id where it is just too large for that. Result i belongs to message i.
+func (rd *redrive) send(ctx context.Context, ms []queue.Outgoing) []error {
+	errs := rd.deps.Queue.SendAll(ctx, rd.place.queue, ms)
+	for i, err := range errs {
+		if errors.Is(err, llmq.CodeTooLarge) {
+			delete(ms[i].Attributes, attrRedrive)
+			errs[i] = rd.deps.Queue.Send(ctx, rd.place.queue, ms[i])
+		}
 	}
-	return err
+	return errs
 }
-
-// errLeft marks a message that stays where it is.
-var errLeft = errors.New("left in the dead-letter queue")
 
 // leftAlone is how many messages were looked at and not moved.
 func (r Redriven) leftAlone() int {

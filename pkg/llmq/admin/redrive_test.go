@@ -184,9 +184,9 @@ func TestRedrive_KilledInMidPageLosesNothing(t *testing.T) {
 		{Kind: local.Refuse, Op: "DeleteMessageBatch", Times: 1},
 		{Kind: local.LoseAnswer, Op: "DeleteMessageBatch", Times: 1},
 		{Kind: local.Hang, Op: "DeleteMessageBatch", Times: 1},
-		{Kind: local.LoseAnswer, Op: "SendMessage", Times: 5},
-		{Kind: local.Refuse, Op: "SendMessage", Skip: 3, Times: 20},
-		{Kind: local.Hang, Op: "SendMessage", Skip: 3, Times: 4},
+		{Kind: local.LoseAnswer, Op: "SendMessageBatch", Times: 2},
+		{Kind: local.Refuse, Op: "SendMessageBatch", Skip: 1, Times: 2},
+		{Kind: local.Hang, Op: "SendMessageBatch", Skip: 1, Times: 1},
 		{Kind: local.Cut, Op: "ReceiveMessage", Skip: 2, Times: 1},
 	} {
 		t.Run(f.Kind.String()+" "+f.Op, func(t *testing.T) {

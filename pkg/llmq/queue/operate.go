@@ -26,7 +26,7 @@ type Fetch struct {
 // Operator is what operators do with queues. Workers and callers have no right to it, nor a
 // use for it. Implementations are safe for concurrent use.
 type Operator interface {
-	Queue
+	BatchSender
 	// Receive hands out messages that are visible, none when Wait is over without one.
 	Receive(ctx context.Context, q Name, f Fetch) ([]Message, error)
 	// Delete removes received messages. Result i belongs to receipt i and is nil when it is gone.
