@@ -17,9 +17,10 @@ func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub cl
 		return c.ended(ctx, r) // nothing is left to wait for
 	}
 	underWay, sent := sub.Sent, false
+	var other busy
 	if !underWay && moved && c.mayRun(ctx, r) {
 		res, queued, err := c.runHere(ctx, r, m)
-		if res != nil || err != nil {
+		if !errors.As(err, &other) && (res != nil || err != nil) {
 			return own(res), err
 		}
 		underWay, sent = true, queued
@@ -34,7 +35,7 @@ func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub cl
 	defer waiter.Close() //nolint:contextcheck // a wait that has ended must still be undone
 	if !underWay {
 		res, queued, err := c.start(ctx, r, m)
-		if res != nil || err != nil {
+		if !errors.As(err, &other) && (res != nil || err != nil) {
 			return own(res), err
 		}
 		sent = queued
@@ -47,7 +48,39 @@ func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub cl
 	} else if err != nil || res != nil {
 		return own(res), err
 	}
+	if other.lease > 0 {
+		return c.shadow(ctx, r, m, sub, waiter, other.lease)
+	}
 	return c.wait(ctx, r, sub, waiter)
+}
+
+// shadow waits for a request that another process runs, perhaps without a message of it on any queue: should that process die,
+// nobody would take the request up. So whenever its lease should have ended, it is tried here again.
+func (c *Client) shadow(ctx context.Context, r llmq.Request, m llmq.Model, sub claims.Submission, w waiter, lease time.Duration) (llmq.Result, error) {
+	for {
+		waiting, cancel := context.WithTimeout(ctx, lease)
+		stored, err := w.Result(waiting)
+		cancel()
+		if err == nil {
+			return c.Results.Decode(ctx, r, stored)
+		}
+		if ctx.Err() != nil {
+			return llmq.Result{}, err
+		}
+		var other busy
+		res, queued, err := c.runHere(ctx, r, m)
+		if errors.As(err, &other) {
+			lease = other.lease
+			continue
+		}
+		if res == nil && err == nil {
+			res, err = c.look(ctx, r, queued)
+		}
+		if res != nil || err != nil {
+			return own(res), err
+		}
+		return c.wait(ctx, r, sub, w)
+	}
 }
 
 // own is the result that r points at, if at any.

@@ -27,9 +27,15 @@ func (c *Client) mayRun(ctx context.Context, r llmq.Request) bool {
 	return !bounded || !r.Deadline.After(end)
 }
 
+// busy says that another process runs a request, and when its lease ends unless it is renewed.
+type busy struct{ lease time.Duration }
+
+// Error implements error.
+func (b busy) Error() string { return "another process runs the request" }
+
 // runHere runs the request in this process, under a claim and a slot as a worker does: what was sent of it after all is not
-// run a second time. Without a result and without an error, the request is elsewhere: another runs it or has ended it, or it could
-// not go on here at once and is queued now, which sent tells.
+// run a second time. Without a result and without an error, the request is elsewhere: another has ended it, or it could
+// not go on here at once and is queued now, which sent tells. Where another runs it the error is a busy.
 func (c *Client) runHere(ctx context.Context, r llmq.Request, m llmq.Model) (res *llmq.Result, sent bool, err error) {
 	run, err := c.Direct()
 	if err != nil {
@@ -46,8 +52,10 @@ func (c *Client) runHere(ctx context.Context, r llmq.Request, m llmq.Model) (res
 		return v.Result, false, nil
 	case v.Action == engine.Refuse:
 		return nil, false, v.Err
-	case v.Action != engine.Release || v.Reason == engine.ReasonBusy:
+	case v.Action != engine.Release:
 		return nil, false, nil
+	case v.Reason == engine.ReasonBusy:
+		return nil, false, busy{max(v.After, time.Second)}
 	}
 	if v.Defer != nil { // before the send: a worker that gets the message must not find it held
 		v.Defer(context.WithoutCancel(ctx))

@@ -395,3 +395,38 @@ func TestDo_CountsForItselfWithoutAStore(t *testing.T) {
 		r.served(numbered(3), 0)
 	})
 }
+
+// E12: a process that ran a call here dies, and no message tells of it. Who asks again by the same id hears as soon as the
+// dead one's lease has ended: an error while the queue is still down, the reply where it is back.
+func TestDo_DirectRunnerThatDiedIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, back := range map[string]bool{"queue still down": false, "queue back": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			directly(t, replies(0), func(t *testing.T, r *rig) {
+				r.sendErr = refused()
+				r.served(numbered(0), 0) // the model's calls run here from now on
+				req := request()
+				var b luascript.Batch
+				taken := r.claims.Take(&b, req, claims.BodyHash(req), "dead/1")
+				if err := b.Run(t.Context(), r.valkey); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := taken(); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				if back {
+					r.sendErr = nil
+					r.wantReply(req)
+				} else {
+					r.serve = nil
+					r.wantError(t.Context(), req, llmq.CodeQueueUnavailable)
+				}
+				if took := time.Since(began); took > claims.Lease+5*time.Second {
+					t.Errorf("heard after %v, want it soon after the lease of %v", took, claims.Lease)
+				}
+			})
+		})
+	}
+}
