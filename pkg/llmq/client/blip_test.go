@@ -125,6 +125,7 @@ func TestDo_StoreThatLoadsIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	programs(t, replies(0), func(t *testing.T, r *rig) {
 		r.wantReply(numbered(0)) // the store learns the scripts
+		r.working.Wait()
 		ready := time.Now().Add(10 * time.Second)
 		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
 			if time.Now().Before(ready) {
@@ -193,12 +194,18 @@ func TestDo_DeadlineTellsHowTheRequestEnded(t *testing.T) {
 			}
 			r.plant(req, string(stored))
 		}, llmq.CodeProviderRejected, "a bad temperature"},
-		"the store can't be asked": {func(r *rig, _ llmq.Request) { r.lose(0) }, llmq.CodeTimeout, "can't be told for now"},
+		"the store can't be asked": {func(*rig, llmq.Request) {}, llmq.CodeTimeout, "can't be told for now"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, nil, func(t *testing.T, r *rig) {
 				req := request()
+				r.trips.Before = func(context.Context, []redis.Cmder) error {
+					if tt.code == llmq.CodeTimeout && time.Now().After(req.Deadline) {
+						return errors.New("connection refused")
+					}
+					return nil
+				}
 				r.working.Go(func() {
 					time.Sleep(time.Until(req.Deadline) + 1900*time.Millisecond) // no sweep comes after it
 					tt.prepare(r, req)
