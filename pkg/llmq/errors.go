@@ -81,7 +81,7 @@ var codes = []CodeInfo{
 	{CodeIdempotencyMismatch, 422, false, "The id was used before for another body or operation.", "Use a new Idempotency-Key for a new request."},
 	{CodeResultExpired, 410, false, "The request was done, but its result is no longer stored.", "Send it again under a new id if you still want it."},
 	{CodeTimeout, 504, false, "No reply came before the deadline or the end of the door's wait.", "Where the message offers it, send the same Idempotency-Key again to take up the running call; else ask for a longer timeout under a new id."},
-	{CodeExpired, 504, false, "The deadline passed while the request was still queued; no provider was called.", "Ask for a longer timeout, or raise the model's limits."},
+	{CodeExpired, 504, false, "The deadline passed without an answer. Unless a worker died over the request, no provider was called.", "Ask for a longer timeout, or raise the model's limits."},
 	{CodeCancelled, 409, false, "The request was cancelled.", "Nothing; send it again under a new id if you still want it."},
 	{CodeRateLimited, 429, true, "The provider throttled the call, its budget of calls or tokens is used up, or the key has made its calls of the minute.", "Wait as Retry-After says."},
 	{CodeNoCapacity, 429, true, "No slot came free in the time that a live call waits for one, or the target is left alone after repeated failures (breaker).", "Wait as Retry-After says, or use a slower lane."},
