@@ -2,15 +2,10 @@ package rig_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,7 +23,6 @@ import (
 	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/local/rig"
 	"github.com/llm-queue/llmq/pkg/llmq"
-	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
 // heard is what the official client makes of a stream.
@@ -279,144 +273,3 @@ func TestStream_KilledWorkerEndsItWithAnError(t *testing.T) {
 
 // clockModel is served by a provider that says what time it is.
 const clockModel = "clock"
-
-// addClock configures a provider at url for the clock's model.
-func addClock(url string) func(*config.Config) {
-	return func(c *config.Config) {
-		p := c.Providers[0]
-		p.Name, p.BaseURL = "clock", url+"/v1"
-		c.Providers = append(c.Providers, p)
-		c.Models = append(c.Models, config.Model{Alias: clockModel, Lanes: llmq.Lanes(), Targets: []config.Target{
-			{Name: "main", Provider: "clock", ModelID: "clock", Wires: p.Wires(), MaxConcurrency: 20},
-		}})
-	}
-}
-
-// newClock serves streams of n chunks, one every so often, each with the time at which it was sent.
-func newClock(t *testing.T, n int, every time.Duration) *httptest.Server {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "text/event-stream")
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for i := range n {
-			fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"%d:%d \"}}]}\n\n", i, time.Now().UnixNano())
-			w.(http.Flusher).Flush()
-			select {
-			case <-tick.C:
-			case <-r.Context().Done():
-				return
-			}
-		}
-		fmt.Fprint(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")
-	}))
-	t.Cleanup(srv.Close)
-	return srv
-}
-
-// lags are the times from the provider's chunks to their coming; it fails where one is missing or out of order.
-func lags(t *testing.T, body io.Reader, n int, pause func(i int)) []time.Duration {
-	t.Helper()
-	var out []time.Duration
-	done := false
-	for lines := bufio.NewScanner(body); lines.Scan(); {
-		line := lines.Text()
-		done = done || line == "data: [DONE]"
-		_, rest, ok := strings.Cut(line, `"content":"`)
-		if !ok {
-			continue
-		}
-		number, stamp, _ := strings.Cut(strings.TrimSuffix(rest, ` "}}]}`), ":")
-		sent, err := strconv.ParseInt(stamp, 10, 64)
-		if err != nil || number != strconv.Itoa(len(out)) {
-			t.Fatalf("chunk %d is %q", len(out), line)
-		}
-		out = append(out, time.Since(time.Unix(0, sent)))
-		pause(len(out))
-	}
-	if len(out) != n || !done {
-		t.Errorf("%d of %d chunks came, and the mark: %t", len(out), n, done)
-	}
-	return out
-}
-
-func clockBody(i int) string {
-	return fmt.Sprintf(`{"model":"clock","stream":true,"messages":[{"role":"user","content":"%d"}]}`, i)
-}
-
-// The time from a provider's chunk to its caller's byte, through SQS, worker, Valkey, door and gateway.
-func TestStream_TimeFromTheProvidersChunkToTheCallersByte(t *testing.T) {
-	t.Parallel()
-	const streams, chunks = 8, 100
-	r := ownRig(t, rig.Options{Change: addClock(newClock(t, chunks, 50*time.Millisecond).URL)})
-	ctx := within(t, 2*time.Minute)
-	warm := post(ctx, t, r, "warm", clockBody(-1))
-	lags(t, warm.Body, chunks, func(int) {})
-	warm.Body.Close()
-	each := make(chan []time.Duration, streams)
-	for i := range streams {
-		go func() {
-			resp := post(ctx, t, r, fmt.Sprintf("lag-%d", i), clockBody(i))
-			defer resp.Body.Close()
-			each <- lags(t, resp.Body, chunks, func(int) {})
-		}()
-	}
-	var all []time.Duration
-	for range streams {
-		all = append(all, <-each...)
-	}
-	slices.Sort(all)
-	p50, p99 := all[len(all)/2], all[len(all)*99/100]
-	t.Logf("%d streams of %d chunks at 20 a second: p50 %.1f ms, p99 %.1f ms, most %.1f ms", streams, chunks, ms(p50), ms(p99), ms(all[len(all)-1]))
-	if p50 > time.Second {
-		t.Errorf("p50 is %v", p50)
-	}
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// A stream of 30 s outlasts a reader who is slow, a state store that is silent for a while, and a reader who comes back:
-// everybody gets every byte.
-func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes 30 s")
-	}
-	const chunks = 300
-	r := ownRig(t, rig.Options{Linked: true, Change: addClock(newClock(t, chunks, 100*time.Millisecond).URL)})
-	ctx := within(t, 3*time.Minute)
-	slow := make(chan int, 1)
-	begun := make(chan struct{})
-	go func() {
-		resp := post(ctx, t, r, "long", clockBody(0))
-		defer resp.Body.Close()
-		slow <- len(lags(t, resp.Body, chunks, func(i int) {
-			switch i {
-			case 1:
-				close(begun)
-			case 20:
-				time.Sleep(10 * time.Second)
-			}
-		}))
-	}()
-	<-begun
-	time.Sleep(5 * time.Second)
-	link := r.Links[cloud.PartValkey]
-	link.Hang()
-	time.Sleep(4 * time.Second)
-	link.Resume()
-	resp := post(ctx, t, r, "long", clockBody(0))
-	var again bytes.Buffer
-	_, err := io.Copy(&again, resp.Body)
-	resp.Body.Close()
-	if err != nil {
-		t.Error(err)
-	}
-	if n := len(lags(t, &again, chunks, func(int) {})); n != chunks {
-		t.Errorf("who came back got %d chunks", n)
-	}
-	if n := <-slow; n != chunks {
-		t.Errorf("who was slow got %d chunks", n)
-	}
-}

@@ -23,7 +23,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
-// H08: m1 succeeds, m2 and m3 are rotten for good, m4 finds no slot and is handed back.
+// H08, B3: m1 succeeds, m2 and m3 are rotten for good, m4 finds no slot and is handed back after its wait.
 func TestWhole_OneBatchWithEachKindOfEnd(t *testing.T) {
 	t.Parallel()
 	wholeBubble(t, 1, replies(25*time.Second), func(t *testing.T, p *plant) {
