@@ -83,7 +83,7 @@ var reasonPattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 func hopeless(reason string) bool {
 	return slices.Contains([]llmq.Code{
 		llmq.CodeBadEnvelope, llmq.CodeWrongQueue, llmq.CodeIdempotencyMismatch, llmq.CodeInvalidRequest, llmq.CodeInvalidJSON,
-		llmq.CodeTooLarge, llmq.CodeResultExpired, llmq.CodeSenderNotAllowed,
+		llmq.CodeTooLarge, llmq.CodeUnsupported, llmq.CodeResultExpired, llmq.CodeSenderNotAllowed,
 	}, llmq.Code(reason))
 }
 
