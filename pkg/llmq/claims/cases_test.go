@@ -29,7 +29,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "take: not after the deadline",
-		Calls: []luatest.Step{do("take", 999, takeA, "1 1 0 0 0 0"), do("take", 1000, takeB, "-1 1 0 0 99 0"), do("take", 1099, takeB, "-4 1 0 0 0 0"), do("take", 1099, takeA, "-4 1 0 0 0 0")},
+		Calls: []luatest.Step{do("take", 999, takeA, "1 1 0 0 0 0"), do("take", 1000, takeB, "-1 1 0 0 99 0"), do("take", 1099, takeB, "-4 1 0 1 0 0"), do("take", 1099, takeA, "-4 1 0 0 0 0")},
 		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@1099 expires=@6000"},
 	},
 	{

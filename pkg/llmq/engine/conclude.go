@@ -71,11 +71,17 @@ func (r *run) expire(ctx context.Context) Verdict {
 		r.log.Error("result not stored", "error", err)
 		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
+	late := r.lateReply(ctx)
+	if late != nil {
+		stored = late
+	}
 	for {
 		got, err := r.tryExpire(ctx, stored)
 		switch {
 		case err != nil:
 			return r.storeDown("expire", err)
+		case got.State == claims.Ended && late != nil:
+			return r.recovered(ctx, Verdict{Action: Stored, Reason: reasonRecovered})
 		case got.State == claims.Early && r.owns && got.Wait <= 2*leastTime && sleepUntil(ctx, time.Now().Add(got.Wait)):
 			continue
 		}

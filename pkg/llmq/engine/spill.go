@@ -55,11 +55,36 @@ func (r *run) recoverReply(ctx context.Context) (Verdict, bool) {
 	if v.Action == Stored {
 		if v.Reason != reasonCancelled {
 			v.Reason = reasonRecovered
-			r.log.Info("reply_recovered", "fence", found.Fence, "takeovers", r.claim.Takeovers)
 		}
-		if err := r.Results.DropSpill(ctx, r.Request); err != nil {
-			r.log.Warn("spilled reply not deleted", "error", err) // the bucket's rule deletes it
-		}
+		v = r.recovered(ctx, v)
 	}
 	return v, true
+}
+
+// recovered notes that the reply of an earlier owner is stored, and drops it where it was put aside.
+func (r *run) recovered(ctx context.Context, v Verdict) Verdict {
+	if v.Reason == reasonRecovered {
+		r.log.Info("reply_recovered", "fence", r.claim.Fence, "takeovers", r.claim.Takeovers)
+	}
+	if err := r.Results.DropSpill(ctx, r.Request); err != nil {
+		r.log.Warn("spilled reply not deleted", "error", err) // the bucket's rule deletes it
+	}
+	return v
+}
+
+// lateReply is the stored form of a reply that an earlier owner paid for and could not store, of a request whose deadline has
+// passed meanwhile; nil where there is none. Who asks by the id gets what was paid for.
+func (r *run) lateReply(ctx context.Context) []byte {
+	if r.owns || r.claim.Takeovers == 0 {
+		return nil
+	}
+	found, err := r.Results.Spilled(ctx, r.Request, r.hash)
+	if err != nil {
+		r.log.Warn("spilled reply not read", "error", err)
+		return nil
+	}
+	if found == nil || found.Fence > r.claim.Fence { // a later fence is of a store that was emptied since
+		return nil
+	}
+	return found.Stored
 }

@@ -68,6 +68,28 @@ func TestRun_ReplyThatCannotBeStoredIsFoundByTheNextOwner(t *testing.T) {
 	}
 }
 
+// DS37: its deadline passes before the claim lapses, so that nobody can take the request up. Who looks for it later gets what was paid for.
+func TestRun_ReplyIsFoundAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers(`{"a":1}`, time.Second), func(t *testing.T, r *rig) {
+		req := request()
+		req.Deadline = time.Now().Add(claims.Lease - 5*time.Second)
+		back := r.deaf()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Release, engine.ReasonStoreUnavailable)
+		back()
+		time.Sleep(claims.Lease + time.Second)
+		wantVerdict(t, r.newEngine("w2", 0).Run(t.Context(), engine.Call{Request: req}), engine.Stored, "reply_recovered")
+		if res := r.stored(req); res == nil || res.Reply == nil || string(res.Reply.Body) != `{"a":1}` || r.provider.calls.Load() != 1 {
+			t.Errorf("stored %+v after %d provider calls, want the reply of the one", res, r.provider.calls.Load())
+		}
+		for key := range r.bodies.stored {
+			if strings.HasPrefix(key, "spill/") {
+				t.Errorf("%s is left", key)
+			}
+		}
+	})
+}
+
 // DS37: the body store is asked nothing by a first take, a repeat of one that has ended, and a take after a release.
 func TestRun_OrdinaryCallAsksTheBodyStoreNothing(t *testing.T) {
 	t.Parallel()

@@ -56,6 +56,7 @@ if state == 'running' and not ours and until_ms > now then
   return answer(-1, until_ms - now)
 end
 if cancelled == 0 and now >= deadline then
+  if state == 'running' and not ours then takeovers = takeovers + 1 end -- told, not kept: it died over the request
   return answer(-4, 0)
 end
 if cancelled == 0 and not anew and state == 'deferred' and next_ms > now then
