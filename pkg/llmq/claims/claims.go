@@ -9,6 +9,8 @@ package claims
 
 import (
 	_ "embed"
+	"errors"
+	"strconv"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -114,6 +116,23 @@ func (s *Store) Done(b *luascript.Batch, r llmq.Request) luascript.Pending[bool]
 	return func() (bool, error) {
 		state, _, err := call.Text()
 		return state == "done", err
+	}
+}
+
+// Over reports whether a message of r has nothing left to run: r has ended, and not as a dead letter that r's generation
+// begins anew.
+func (s *Store) Over(b *luascript.Batch, r llmq.Request) luascript.Pending[bool] {
+	done, claim := s.Done(b, r), s.keys.Call(r.Tenant, r.RID()).Claim
+	dead, gen := b.Command("HGET", claim, "dead"), b.Command("HGET", claim, "gen")
+	return func() (bool, error) {
+		ended, err := done()
+		isDead, _, deadErr := dead.Text()
+		of, _, genErr := gen.Text()
+		if err := errors.Join(err, deadErr, genErr); err != nil {
+			return false, err
+		}
+		generation, _ := strconv.Atoi(of) // none is 0
+		return ended && (isDead != "1" || generation >= r.Generation), nil
 	}
 }
 

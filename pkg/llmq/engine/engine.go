@@ -183,12 +183,12 @@ func (e *Engine) Run(ctx context.Context, c Call) Verdict {
 	return v
 }
 
-// Ended reports whether a request's end is stored.
+// Ended reports whether a request's end is stored, and stands for its generation.
 func (e *Engine) Ended(ctx context.Context, r llmq.Request) (bool, error) {
 	var b luascript.Batch
-	done := e.Claims.Done(&b, r)
+	over := e.Claims.Over(&b, r)
 	if err := b.Run(ctx, e.Valkey); err != nil {
 		return false, err
 	}
-	return done()
+	return over()
 }

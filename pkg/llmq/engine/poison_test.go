@@ -112,8 +112,11 @@ func TestRun_LaterGenerationOfADeadRequestRuns(t *testing.T) {
 		time.Sleep(claims.Lease)
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Bury: y.bury}), engine.Stored, "worker_crash")
 		again := hour(req)
+		r.wantEnded(again, true)
 		again.Generation = 1
+		r.wantEnded(again, false)
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: again, Bury: y.bury}), engine.Stored, "ok")
+		r.wantEnded(again, true)
 		if res := r.stored(req); res == nil || res.Reply == nil || res.Reply.Meta.Attempts != 1 || res.Reply.Meta.Takeovers != 0 {
 			t.Errorf("stored %+v", res)
 		}
@@ -125,6 +128,14 @@ func TestRun_LaterGenerationOfADeadRequestRuns(t *testing.T) {
 			t.Errorf("%d provider calls and %d dead letters", n, len(y.letters))
 		}
 	})
+}
+
+// wantEnded asks what a worker asks that finds a request's body gone.
+func (r *rig) wantEnded(q llmq.Request, want bool) {
+	r.t.Helper()
+	if got, err := r.engine.Ended(r.t.Context(), q); got != want || err != nil {
+		r.t.Errorf("generation %d has ended: %t, %v; want %t", q.Generation, got, err, want)
+	}
 }
 
 // DS39.

@@ -44,12 +44,8 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 	return false, err
 }
 
-// isStored tells a message that came once more, after its end and its body's, from one that can't be run. One that was
-// sent again from a dead-letter queue is the latter: what lies there keeps its body.
+// isStored tells a message that came once more, after its end and its body's, from one that can't be run.
 func (w *Worker) isStored(ctx context.Context, r llmq.Request, missing error) (bool, error) {
-	if r.Generation > 0 {
-		return false, missing
-	}
 	ended, err := w.Engine.Ended(ctx, r)
 	if err != nil {
 		return false, llmq.Errorf(llmq.CodeQueueUnavailable, "nobody can tell whether the request has ended").Because(errors.Join(err, missing))

@@ -148,7 +148,8 @@ func TestHandle_MissingBody(t *testing.T) {
 		{"of a request that has ended", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
 		{"of one that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"nobody knows", missing, false, true, worker.Outcome{MessageID: "a", Action: worker.Keep, Reason: "queue_unavailable"}, 0},
-		{"of one sent again from a dead-letter queue", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
+		{"of one sent again from a dead-letter queue that has ended since", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
+		{"of one sent again that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"a swapped one, after the end", swapped, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestHandle_MissingBody(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				w.get = func(context.Context, llmq.Ref) ([]byte, error) { return nil, tt.get }
 				w.ended = func(_ context.Context, r llmq.Request) (bool, error) {
-					if r.ID != "a" || r.Tenant != "t" {
+					if again := strings.Contains(tt.name, "sent again"); r.ID != "a" || r.Tenant != "t" || (r.Generation == 1) != again {
 						t.Errorf("asked for %q of %q", r.ID, r.Tenant)
 					}
 					if tt.down {
