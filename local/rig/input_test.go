@@ -103,7 +103,6 @@ func TestDoor_BadInputIsRefused(t *testing.T) { //nolint:tparallel // the subtes
 		{"not a JSON type", call{body: fine, contentType: "text/plain"}, 415, "unsupported_media_type", ""},
 		{"illegal id", call{body: fine, header: map[string]string{"Idempotency-Key": "a b"}}, 400, "invalid_request", "Idempotency-Key"},
 		{"unknown lane", call{body: fine, header: map[string]string{"X-LLMQ-Lane": "fast"}}, 400, "invalid_request", "rt"},
-		{"stream", call{body: `{"model":"chat-a","stream":true,"messages":[]}`}, 400, "unsupported_feature", "stream"},
 		{"hostile host", call{body: fine, host: "evil.example"}, 403, "", ""},
 		{"a page of another site", call{body: fine, header: map[string]string{"Origin": "https://evil.example"}}, 403, "", ""},
 	} {
