@@ -89,11 +89,12 @@ bench: ## benchmarks, what one call through the queue costs, and how the law of 
 S ?=
 SCALE ?= short
 SEED ?= 1
+PARALLEL ?= 1
 OUT ?=
 .PHONY: scenarios
-scenarios: ## S="S53 S54" or S=all: what llmq promises as a whole, on the real functions and a real Valkey (SCALE=short|full, SEED=1, OUT=file)
+scenarios: ## S="S53 S54" or S=all: what llmq promises as a whole, on the real functions and a real Valkey (SCALE=short|full, SEED=1, PARALLEL=1, OUT=file)
 	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/scenarios ./local/scenarios
-	@$(BUILD)/scenarios -scale "$(SCALE)" -seed "$(SEED)" $(if $(OUT),-out "$(OUT)") $(S)
+	@$(BUILD)/scenarios -scale "$(SCALE)" -seed "$(SEED)" -parallel "$(PARALLEL)" $(if $(OUT),-out "$(OUT)") $(S)
 
 $(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
 	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error
@@ -112,6 +113,7 @@ cdk-test: ## the CDK module's tests (needs Node)
 ci: ## all that CI runs
 	$(MAKE) lint
 	$(MAKE) test TESTFLAGS=-race
+	$(MAKE) scenarios S=all PARALLEL=3
 	$(MAKE) synth
 
 .PHONY: clean

@@ -139,11 +139,19 @@ func Poll(ctx context.Context, what string, ok func() bool) error {
 
 // AwaitDrained waits until every message has been deleted and the provider answers nobody. SQS may fail meanwhile.
 func (r *Rig) AwaitDrained(ctx context.Context) error {
-	return Poll(ctx, "empty queues", func() bool {
-		if r.Fake.InFlight("") > 0 {
+	running, waiting := 0, 0
+	err := Poll(ctx, "empty queues", func() bool {
+		if running = r.Fake.InFlight(""); running > 0 {
 			return false
 		}
-		waiting, _, err := r.Depth(ctx)
-		return err == nil && waiting == 0
+		n, _, err := r.Depth(ctx)
+		if err == nil {
+			waiting = n
+		}
+		return err == nil && n == 0
 	})
+	if err != nil {
+		return fmt.Errorf("%d messages are left, and %d calls at the provider: %w", waiting, running, err)
+	}
+	return nil
 }

@@ -17,10 +17,10 @@ import (
 // A backlog that stays in SQS, and what it costs; and rt beside it.
 func backlogs() []scenario {
 	return []scenario{
-		{"backlog", "2,000 bulk calls of a Go program at once (short: 500) under a cap of 10, provider 200 ms, with the governor: at most 1.2 receives per call, none dead, the longest wait at most " +
-			"1.5 × queued ÷ rate, at most 0.5 SQS requests per call, all told", func(ctx context.Context, t *trial) error { return backlog(ctx, t, true) }},
-		{"backlog-bare", "the same without the governor: at most 3 receives per call", func(ctx context.Context, t *trial) error { return backlog(ctx, t, false) }},
-		{"rt-start", "100 rt calls (short: 40) one after the other on an idle system, then as many among 600 running and queued bulk calls: 99 of 100 start within 50 ms of the idle system's own", rtStart},
+		{ID: "backlog", What: "2,000 bulk calls of a Go program at once (short: 500) under a cap of 10, provider 200 ms, with the governor: at most 1.2 receives per call, none dead, the longest wait at most " +
+			"1.5 × queued ÷ rate, at most 0.5 SQS requests per call, all told", Run: func(ctx context.Context, t *trial) error { return backlog(ctx, t, true) }, Quiet: true},
+		{ID: "backlog-bare", What: "the same without the governor: at most 3 receives per call", Run: func(ctx context.Context, t *trial) error { return backlog(ctx, t, false) }},
+		{ID: "rt-start", What: "100 rt calls (short: 40) one after the other on an idle system, then as many among 600 running and queued bulk calls: 99 of 100 start within 50 ms of the idle system's own", Run: rtStart, Quiet: true},
 	}
 }
 

@@ -2,7 +2,7 @@
 // provider: each scenario puts a load on it, lets things go wrong, and counts. It prints a table for people and then one line
 // of JSON each, and fails if one of them does.
 //
-//	scenarios [-scale short|full] [-seed 1] [-out results/scenarios.md] ID… | all
+//	scenarios [-scale short|full] [-seed 1] [-parallel 1] [-out results/scenarios.md] ID… | all
 package main
 
 import (
@@ -15,8 +15,11 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/llm-queue/llmq/local/cloud"
 )
@@ -39,12 +42,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags.SetOutput(progress)
 	scale := flags.String("scale", "short", "how much load: short, or full as the definitions say")
 	seed := flags.Uint64("seed", 1, "what chance begins from")
+	parallel := flags.Int("parallel", 1, "how many run side by side; those that hold milliseconds always run by themselves")
 	report := flags.String("out", "", "write the figures to this file too, as Markdown")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *scale != "short" && *scale != "full" {
 		return fmt.Errorf("scale %q is neither short nor full", *scale)
+	}
+	if *parallel < 1 {
+		return fmt.Errorf("parallel is %d, must be at least 1", *parallel)
 	}
 	chosen, err := choose(all(), flags.Args())
 	if err != nil {
@@ -66,21 +73,20 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	verdicts := make([]verdict, 0, len(chosen))
-	for _, sc := range chosen {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		v := (&trial{Full: *scale == "full", Seed: *seed, functions: functions, progress: progress}).judge(ctx, sc)
-		verdicts = append(verdicts, v)
-		if *report == "" {
-			continue
-		}
-		// After each, so that a run which is cut short has its page.
-		command := fmt.Sprintf("make scenarios S=%q SCALE=%s SEED=%d OUT=%s", strings.Join(flags.Args(), " "), *scale, *seed, *report)
-		if err := writeReport(*report, command, time.Now(), verdicts); err != nil {
-			return err
-		}
+	command := fmt.Sprintf("make scenarios S=%q SCALE=%s SEED=%d PARALLEL=%d OUT=%s", strings.Join(flags.Args(), " "), *scale, *seed, *parallel, *report)
+	verdicts, err := judgeAll(ctx, chosen, *parallel,
+		func(sc scenario) verdict {
+			return (&trial{Full: *scale == "full", Seed: *seed, functions: functions, progress: progress}).judge(ctx, sc)
+		},
+		func(done []verdict) error {
+			if *report == "" {
+				return nil
+			}
+			// After each, so that a run which is cut short has its page.
+			return writeReport(*report, command, time.Now(), done)
+		})
+	if err != nil {
+		return err
 	}
 	table(out, verdicts)
 	if err := lines(out, verdicts); err != nil {
@@ -90,6 +96,47 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return errFailed
 	}
 	return nil
+}
+
+// judgeAll runs scenarios side by side, and then each of those that want quiet by itself. After each one report gets those that are done,
+// in the order in which they were chosen, as the verdicts are in the end.
+func judgeAll(ctx context.Context, chosen []scenario, parallel int, judge func(scenario) verdict, report func([]verdict) error) ([]verdict, error) {
+	all := make([]*verdict, len(chosen))
+	done := func() (vs []verdict) {
+		for _, v := range all {
+			if v != nil {
+				vs = append(vs, *v)
+			}
+		}
+		return vs
+	}
+	var mu sync.Mutex // guards all, and the report
+	for _, quiet := range []bool{false, true} {
+		var group errgroup.Group
+		group.SetLimit(parallel)
+		if quiet {
+			group.SetLimit(1)
+		}
+		for i, sc := range chosen {
+			if sc.Quiet != quiet {
+				continue
+			}
+			group.Go(func() error {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				v := judge(sc)
+				mu.Lock()
+				defer mu.Unlock()
+				all[i] = &v
+				return report(done())
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	return done(), nil
 }
 
 // choose finds scenarios by id, in whatever case; "all" is all of them.

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,11 +61,53 @@ func TestAll_EachIsDefinedOnce(t *testing.T) {
 	}
 }
 
+// Those that hold milliseconds run when all others have ended, one at a time; the page has the order that was asked for.
+func TestJudgeAll_WhoWantsQuietRunsAlone(t *testing.T) {
+	t.Parallel()
+	var chosen []scenario
+	for i := range 9 {
+		chosen = append(chosen, scenario{ID: strconv.Itoa(i), Quiet: i%3 == 0})
+	}
+	var running, loud atomic.Int32
+	var pages [][]string
+	got, err := judgeAll(t.Context(), chosen, 3, func(sc scenario) verdict {
+		n := running.Add(1)
+		defer running.Add(-1)
+		switch {
+		case !sc.Quiet:
+			loud.Add(1)
+		case n != 1 || loud.Load() != 6:
+			t.Errorf("%s runs beside others or before them", sc.ID)
+		}
+		return verdict{Scenario: sc}
+	}, func(done []verdict) error {
+		var ids []string
+		for _, v := range done {
+			ids = append(ids, v.Scenario.ID)
+		}
+		pages = append(pages, ids)
+		return nil
+	})
+	if err != nil || len(got) != 9 || len(pages) != 9 {
+		t.Fatalf("%d verdicts, %d pages, %v", len(got), len(pages), err)
+	}
+	for _, page := range pages {
+		if !slices.IsSorted(page) {
+			t.Errorf("page %q is out of order", page)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := judgeAll(ctx, chosen, 3, func(scenario) verdict { t.Error("one ran"); return verdict{} }, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("told to stop: %v", err)
+	}
+}
+
 // A line says whether it passed and all that was counted, in order; what does not hold stands in the page too.
 func TestVerdict_LineAndPage(t *testing.T) {
 	t.Parallel()
 	tr := &trial{progress: &bytes.Buffer{}}
-	v := tr.judge(t.Context(), scenario{"S0", "nothing happens", func(context.Context, *trial) error {
+	v := tr.judge(t.Context(), scenario{ID: "S0", What: "nothing happens", Run: func(context.Context, *trial) error {
 		tr.Note("peak", 10)
 		tr.Note("start_p99_ms", 1.5)
 		tr.Hold(true, "never told")

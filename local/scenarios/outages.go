@@ -28,9 +28,9 @@ func outages() []scenario {
 	all := []fault{workersKilled(), valkeyBlipped(), valkeyWiped(), sqsRefused(), s3Refused(), providerDown()}
 	scenarios := make([]scenario, 0, len(all)+1)
 	for _, f := range all {
-		scenarios = append(scenarios, scenario{"outage-" + f.name, load + f.what + holds, one(f)})
+		scenarios = append(scenarios, scenario{ID: "outage-" + f.name, What: load + f.what + holds, Run: one(f)})
 	}
-	return append(scenarios, scenario{"outages", load + "all the outages above in turn" + holds, func(ctx context.Context, t *trial) error {
+	return append(scenarios, scenario{ID: "outages", What: load + "all the outages above in turn" + holds, Run: func(ctx context.Context, t *trial) error {
 		return underLoad(ctx, t, all)
 	}})
 }

@@ -19,9 +19,9 @@ import (
 // Single faults, and how soon all is well again.
 func recoveries() []scenario {
 	return []scenario{
-		{"S20", "SQS down, five rt calls one after the other: the first is served in under 6 s, the later ones at direct speed", s20},
-		{"S37", "a worker killed by -9 in mid-call, one slot only: its message is back and its caller answered in 75 s, and the slot serves the next; one stored outcome", s37},
-		{"S50", "40 calls of a Go program with Valkey refused for 10 s among them: 40 ok; then 40 with Valkey emptied among them: 40 ok, those that run twice are counted", s50},
+		{ID: "S20", What: "SQS down, five rt calls one after the other: the first is served in under 6 s, the later ones at direct speed", Run: s20, Quiet: true},
+		{ID: "S37", What: "a worker killed by -9 in mid-call, one slot only: its message is back and its caller answered in 75 s, and the slot serves the next; one stored outcome", Run: s37},
+		{ID: "S50", What: "40 calls of a Go program with Valkey refused for 10 s among them: 40 ok; then 40 with Valkey emptied among them: 40 ok, those that run twice are counted", Run: s50},
 	}
 }
 

@@ -17,10 +17,12 @@ type scenario struct {
 	What string // load, faults and what must hold
 	// Run puts the load on, notes figures and holds what must hold. Its error is that it could not be run to its end.
 	Run func(ctx context.Context, t *trial) error
+	// Quiet says that it holds milliseconds, so that nothing else may run beside it.
+	Quiet bool
 }
 
-// longest bounds a scenario.
-const longest = 10 * time.Minute
+// longest bounds a scenario: in full form a message of bulk that a killed worker had not taken up yet comes back after 900 s.
+func (t *trial) longest() time.Duration { return t.For(30*time.Minute, 10*time.Minute) }
 
 // trial is one run of a scenario. It belongs to the goroutine that runs it.
 type trial struct {
@@ -45,7 +47,7 @@ type figure struct {
 // judge runs a scenario and ends all that it has started.
 func (t *trial) judge(ctx context.Context, sc scenario) verdict {
 	t.id, t.begun = sc.ID, time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
+	ctx, cancel := context.WithTimeoutCause(ctx, t.longest(), fmt.Errorf("not done after %s", t.longest()))
 	defer cancel()
 	err := sc.Run(ctx, t)
 	for i := len(t.closers) - 1; i >= 0; i-- {
