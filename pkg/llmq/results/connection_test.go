@@ -227,7 +227,7 @@ func named(t *testing.T, name string) redis.UniversalClient {
 	t.Helper()
 	s := servers.Real(t, false)
 	c := redis.NewClient(&redis.Options{
-		Addr: s.Addr, Password: s.Password, ClientName: name, DisableIdentity: true, ContextTimeoutEnabled: true,
+		Addr: s.Addr(), Password: s.Password(), ClientName: name, DisableIdentity: true, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = c.Close() })

@@ -19,37 +19,23 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/goleak"
 
+	"github.com/llm-queue/llmq/local/cloud/valkey"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/llmqtest"
 )
 
-// Server is a real state store that a [Starter] has started.
-type Server struct {
-	Addr, Password string
-	Stop           func() error
-}
-
-// Starter starts a real valkey-server. It is an argument because the launcher lies in
-// the local cloud, which only test files may import.
-type Starter func(ctx context.Context, cluster bool) (Server, error)
-
 // Servers starts each kind of real server at its first use and stops them at the end
-// of a test binary. The zero value is not usable.
+// of a test binary. The zero value has started none.
 type Servers struct {
-	start Starter
-
-	mu      sync.Mutex // guards the start of servers too: a second user waits for the first
-	running map[bool]*Server
+	mu      sync.Mutex              // guards the start of servers too: a second user waits for the first
+	running map[bool]*valkey.Server // by whether it is in cluster mode
 }
-
-// NewServers is one for a package's TestMain.
-func NewServers(start Starter) *Servers { return &Servers{start: start, running: map[bool]*Server{}} }
 
 // Main runs a package's tests, stops the servers, and fails when a goroutine is left.
 func (s *Servers) Main(m *testing.M) {
 	code := m.Run()
 	for _, server := range s.running {
-		if err := server.Stop(); err != nil {
+		if err := server.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop valkey-server:", err)
 			code = 1
 		}
@@ -65,7 +51,7 @@ func (s *Servers) Main(m *testing.M) {
 
 // Real is a real server's address. The test is skipped where valkey-server is not
 // installed, and fails there when CI is set.
-func (s *Servers) Real(t testing.TB, cluster bool) Server {
+func (s *Servers) Real(t testing.TB, cluster bool) *valkey.Server {
 	t.Helper()
 	if _, err := exec.LookPath("valkey-server"); err != nil {
 		if os.Getenv("CI") != "" {
@@ -76,14 +62,17 @@ func (s *Servers) Real(t testing.TB, cluster bool) Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if running := s.running[cluster]; running != nil {
-		return *running
+		return running
 	}
 	// Not the test's context: the server outlives the first test that asks for it.
-	server, err := s.start(context.WithoutCancel(t.Context()), cluster)
+	server, err := valkey.Start(context.WithoutCancel(t.Context()), valkey.Options{Engine: valkey.Real, Standalone: !cluster})
 	if err != nil {
 		t.Fatalf("start valkey-server: %v", err)
 	}
-	s.running[cluster] = &server
+	if s.running == nil {
+		s.running = map[bool]*valkey.Server{}
+	}
+	s.running[cluster] = server
 	return server
 }
 
@@ -92,7 +81,7 @@ func (s *Servers) Dial(t testing.TB, cluster bool) redis.UniversalClient {
 	t.Helper()
 	server := s.Real(t, cluster)
 	return closed(t, redis.NewUniversalClient(&redis.UniversalOptions{
-		Addrs: []string{server.Addr}, Password: server.Password, IsClusterMode: cluster,
+		Addrs: []string{server.Addr()}, Password: server.Password(), IsClusterMode: cluster,
 		DisableIdentity: true, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}))
