@@ -26,22 +26,22 @@ func TestBodies_PassAsTheyCame(t *testing.T) {
 			`{"id":"x1","object":"chat.completion","created":1795953600,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c2","type":"function","function":{"name":"zone","arguments":""}}]},"finish_reason":"tool_calls","logprobs":null}],"usage":{"prompt_tokens":11,"completion_tokens":4,"total_tokens":15}}`,
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // they share the calls of one provider
-			before := len(r.Fake.Calls())
-			r.Fake.Program(server.Match{Model: "fake-chat-1"}, server.Reply{Body: []byte(tt.reply)})
-			resp, reply := send(t, r, call{body: tt.body})
-			if resp.StatusCode != http.StatusOK || string(reply) != tt.reply {
-				t.Errorf("the caller got %d\n%s\nwant\n%s", resp.StatusCode, reply, tt.reply)
-			}
-			calls := r.Fake.Calls()[before:]
-			want := strings.Replace(tt.body, `"chat-a"`, `"fake-chat-1"`, 1)
-			if len(calls) != 1 {
-				t.Fatalf("the provider got %d calls, want 1", len(calls))
-			}
-			if got := string(calls[0].Body); got != want {
-				t.Errorf("the provider got\n%s\nwant\n%s", got, want)
-			}
-		})
+		before := len(r.Fake.Calls())
+		if err := r.Fake.Program(server.Match{Model: "fake-chat-1"}, server.Reply{Body: []byte(tt.reply)}); err != nil {
+			t.Fatal(err)
+		}
+		resp, reply := send(t, r, call{body: tt.body})
+		if resp.StatusCode != http.StatusOK || string(reply) != tt.reply {
+			t.Errorf("%s: the caller got %d\n%s\nwant\n%s", tt.name, resp.StatusCode, reply, tt.reply)
+		}
+		calls := r.Fake.Calls()[before:]
+		want := strings.Replace(tt.body, `"chat-a"`, `"fake-chat-1"`, 1)
+		if len(calls) != 1 {
+			t.Fatalf("%s: the provider got %d calls, want 1", tt.name, len(calls))
+		}
+		if got := string(calls[0].Body); got != want {
+			t.Errorf("%s: the provider got\n%s\nwant\n%s", tt.name, got, want)
+		}
 	}
 }
 
@@ -55,13 +55,11 @@ func TestBodies_ThatCanNeverBeServedAreNotQueued(t *testing.T) {
 		{"H04: a model that speaks Converse alone", "", `{"model":"conv-a",` + turns + `}`, "wrong_wire", "/model/conv-a/converse"},
 		{"H25 d: embeddings of a model on Bedrock", "/v1/embeddings", `{"model":"conv-a","input":[1820,1053,382]}`, "wrong_wire", "/model/conv-a/"},
 	} {
-		t.Run(tt.name, func(t *testing.T) { //nolint:paralleltest // they share the calls of one provider
-			resp, reply := send(t, r, call{path: tt.path, body: tt.body})
-			if resp.StatusCode != http.StatusBadRequest || resp.Header.Get("X-Should-Retry") != "false" ||
-				!bytes.Contains(reply, []byte(tt.code)) || !bytes.Contains(reply, []byte(tt.says)) {
-				t.Errorf("%d %v %s, want 400 %s, not to be tried again, that says %s", resp.StatusCode, resp.Header, reply, tt.code, tt.says)
-			}
-		})
+		resp, reply := send(t, r, call{path: tt.path, body: tt.body})
+		if resp.StatusCode != http.StatusBadRequest || resp.Header.Get("X-Should-Retry") != "false" ||
+			!bytes.Contains(reply, []byte(tt.code)) || !bytes.Contains(reply, []byte(tt.says)) {
+			t.Errorf("%s: %d %v %s, want 400 %s, not to be tried again, that says %s", tt.name, resp.StatusCode, resp.Header, reply, tt.code, tt.says)
+		}
 	}
 	if waiting, dead, err := r.Depth(t.Context()); err != nil || waiting+dead != 0 || len(r.Fake.Calls()) != 0 {
 		t.Errorf("%d messages wait, %d are dead (%v), and the provider got %d calls", waiting, dead, err, len(r.Fake.Calls()))
