@@ -56,7 +56,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/retry$", self+"/fallback$"),
 		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson,
 			self+"/claims$", self+"/results$", self+"/queue$", self+"/capacity$", self+"/engine$", self+"/provider$", self+"/retry$", self+"/fallback$",
-			self+"/telemetry$"),
+			self+"/telemetry$", self+"/internal/strictjson"),
 		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, "golang.org/x/sync/semaphore$", self+"/internal/strictjson",
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$",
 			self+"/retry$", self+"/fallback$", self+"/telemetry$"),
@@ -92,7 +92,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 func TestArrows_FunctionsLinkNoTestCode(t *testing.T) {
 	t.Parallel()
 	forbidden := []string{
-		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/auth/authtest", module + "pkg/llmq/provider/providertest",
+		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/auth/authtest", module + "pkg/llmq/client/clienttest", module + "pkg/llmq/provider/providertest",
 		module + "pkg/llmq/provider/cassette", module + "infra/",
 		"github.com/alicebob/miniredis", "github.com/johannesboyne/gofakes3", "github.com/google/go-cmp", "pgregory.net/rapid",
 		"go.uber.org/goleak", "github.com/aws/aws-cdk-go", "github.com/openai/openai-go", "github.com/santhosh-tekuri/jsonschema",

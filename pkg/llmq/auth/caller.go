@@ -23,9 +23,9 @@ const (
 // Scopes lists every scope.
 func Scopes() []Scope { return []Scope{ScopeCall, ScopeSubmit, ScopeRead, ScopeCancel, ScopeBatch} }
 
-// Caller is who a request comes from. Only [Checker.Check] makes one that is somebody: the
-// zero value is nobody and may do nothing, so that a check that was forgotten refuses
-// (SECURITY-DESIGN KT5).
+// Caller is who a request comes from. Only [Checker.Check] makes one that is somebody, and
+// [Program] for a process's own calls: the zero value is nobody and may do nothing, so that a
+// check that was forgotten refuses (SECURITY-DESIGN KT5).
 type Caller struct{ key *Record }
 
 // Tenant is whose requests the caller makes; "" is nobody.

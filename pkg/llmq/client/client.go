@@ -1,5 +1,9 @@
 // Package client is the caller's side of llmq: it submits a request under its id,
 // sends it to its queue, and waits for the result without polling.
+//
+// A Go program gets its client from package wiring, by Open, and calls models by [Client.Chat], [Client.Embed],
+// [Client.Converse] and their streams. Every error is an [*llmq.Error]: errors.Is tells its code, and its Meta what a
+// reply's tells. Who cancels the context of a call cancels the call (FEATURES A5).
 package client
 
 import (
@@ -27,6 +31,7 @@ type Config struct {
 	Names          queue.Names
 	Catalogue      llmq.Catalogue
 	InlineMaxBytes int // bodies up to this many bytes travel inside the message
+	Program        Program
 	// CancelWithContext makes the end of a caller's wait by a cancelled context cancel its request, for everybody who
 	// waits for it (FEATURES A5). It is for Go programs that call models. The door leaves it off: a connection that
 	// is lost says nothing about what its caller wants.
@@ -108,6 +113,7 @@ func New(cfg Config, d Deps) (*Client, error) {
 			faults = append(faults, fmt.Errorf("client: %s is required", need.what))
 		}
 	}
+	faults = append(faults, cfg.Program.faults()...)
 	if d.Direct != nil && (cfg.SilentSends < 1 || cfg.DirectFor <= 0 || cfg.StoreWait < 0 || cfg.Callers < 0) {
 		faults = append(faults, errors.New("client: with Deps.Direct, positive Config.SilentSends and DirectFor are required, and StoreWait and Callers not below 0"))
 	}

@@ -69,11 +69,14 @@ func (c Config) faults() []error {
 	return faults
 }
 
-// Deps are what the door works with. All are required.
+// Deps are what the door works with. All are required, but that Program stands for Keys and Rates.
 type Deps struct {
-	Calls     Calls
-	Keys      *auth.Checker
-	Rates     Rates
+	Calls Calls
+	Keys  *auth.Checker
+	Rates Rates
+	// Program is the one caller of a door that serves its own process, by a [Transport], and nobody else: no request's
+	// credentials are looked at.
+	Program   auth.Caller
 	Catalogue llmq.Catalogue // at least one model
 	// HashID names a user or a session: the door keeps no other form of them. An empty id
 	// stays empty.
@@ -88,8 +91,8 @@ func (d Deps) faults() []error {
 		missing bool
 	}{
 		{"Calls", d.Calls == nil},
-		{"Keys", d.Keys == nil},
-		{"Rates", d.Rates == nil},
+		{"Keys", d.Keys == nil && !isSomebody(d.Program)},
+		{"Rates", d.Rates == nil && !isSomebody(d.Program)},
 		{"Catalogue", len(d.Catalogue.Models()) == 0},
 		{"HashID", d.HashID == nil},
 		{"Logger", d.Logger == nil},
@@ -107,6 +110,7 @@ type Handler struct {
 	calls     Calls
 	keys      *auth.Checker
 	rates     Rates
+	program   auth.Caller // nobody, in a door that listens
 	catalogue llmq.Catalogue
 	hashID    func(string) string
 	log       *slog.Logger
@@ -122,7 +126,7 @@ func New(cfg Config, deps Deps) (*Handler, error) {
 		return nil, fmt.Errorf("make the door: %w", errors.Join(faults...))
 	}
 	return &Handler{
-		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, catalogue: deps.Catalogue, hashID: deps.HashID, log: deps.Logger,
+		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, program: deps.Program, catalogue: deps.Catalogue, hashID: deps.HashID, log: deps.Logger,
 		since: time.Now(), limits: strictjson.Default(),
 	}, nil
 }
@@ -174,6 +178,9 @@ func (h *Handler) serve(x *exchange) error {
 // finish logs the exchange: who, what, how it ended, how long it took.
 func (h *Handler) finish(x *exchange) {
 	level := slog.LevelInfo
+	if isSomebody(h.program) {
+		level = slog.LevelDebug // the log is the program's, which knows what it calls
+	}
 	attrs := []slog.Attr{
 		slog.String("request_id", x.id), slog.String("method", llmq.Clip(x.r.Method, 16)), slog.String("route", x.matched.Path),
 		slog.Int("status", x.status), slog.Duration("took", time.Since(x.start)),

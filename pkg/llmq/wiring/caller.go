@@ -16,9 +16,12 @@ import (
 
 // Client is the caller's side for a program that runs on: its bg and bulk sends share requests, and a context that is cancelled
 // cancels its call. Its Close comes before the process's [Process.Close].
-func (p *Process) Client() (*client.Client, error) {
+func (p *Process) Client() (*client.Client, error) { return p.clientOf(client.Program{}) }
+
+// clientOf is Client, of a program whose calls are told whose they are.
+func (p *Process) clientOf(who client.Program) (*client.Client, error) {
 	return p.client(p.batcher, func(c *client.Config) {
-		c.StoreWait, c.OutlastStore, c.CancelWithContext = p.Config.Timing.ValkeyWait, true, true
+		c.Program, c.StoreWait, c.OutlastStore, c.CancelWithContext = who, p.Config.Timing.ValkeyWait, true, true
 	})
 }
 
