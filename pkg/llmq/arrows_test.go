@@ -35,6 +35,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		gjson     = "github.com/tidwall/"
 		keys      = self + "/internal/keys"
 		luascript = self + "/internal/luascript"
+		opbody    = self + "/internal/opbody"
 		pubsub    = self + "/internal/pubsub"
 	)
 	state := []string{self + "$", keys, luascript, pubsub, redis, xxhash, atomic, cpu}
@@ -49,15 +50,16 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/internal/pubsub":     {redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/luascript":  {self + "$", redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/strictjson": {self + "$", jsontext},
+		"pkg/llmq/internal/opbody":     {self + "$", gjson},
 		"pkg/llmq/capacity":            state,
 		"pkg/llmq/results":             state,
 		"pkg/llmq/claims":              append(slices.Clone(state), jsontext),
 		"pkg/llmq/engine": append(slices.Clone(state), jsontext,
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/retry$", self+"/fallback$"),
-		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson,
+		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson, opbody,
 			self+"/claims$", self+"/results$", self+"/queue$", self+"/capacity$", self+"/engine$", self+"/provider$", self+"/retry$", self+"/fallback$",
 			self+"/telemetry$", self+"/internal/strictjson"),
-		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, "golang.org/x/sync/semaphore$", self+"/internal/strictjson",
+		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, "golang.org/x/sync/semaphore$", self+"/internal/strictjson", opbody,
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$",
 			self+"/retry$", self+"/fallback$", self+"/telemetry$"),
 		"pkg/llmq/telemetry":         {},
@@ -66,7 +68,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/auth":              {self + "$"},
 		"pkg/llmq/keyrate":           append(slices.Clone(state), self+"/auth$"),
 		"pkg/llmq/httpapi": {
-			self + "$", self + "/auth$", self + "/internal/strictjson", jsontext, gjson,
+			self + "$", self + "/auth$", self + "/internal/strictjson", opbody, jsontext, gjson,
 			self + "/internal/eventframe", "github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream", "github.com/aws/smithy-go/",
 		},
 	} {

@@ -209,7 +209,7 @@ func (w *envelopeJSON) check() (Envelope, error) {
 
 func checkOp(o Op) error {
 	if o == "" {
-		return Errorf(CodeBadEnvelope, "op is missing; use chat, embeddings, converse or converse_stream").At("op")
+		return Errorf(CodeBadEnvelope, "op is missing; use %s", opNames()).At("op")
 	}
 	_, err := ParseOp(string(o))
 	return err

@@ -139,7 +139,7 @@ func TestDecodeEnvelope_NamesTheFieldItRefuses(t *testing.T) {
 		{"id too long", map[string]string{"id": `"` + strings.Repeat("x", 129) + `"`}, "id"},
 		{"id null", map[string]string{"id": "null"}, "id"},
 		{"no op", map[string]string{"op": ""}, "op"},
-		{"unknown op", map[string]string{"op": `"invoke"`}, "op"},
+		{"unknown op", map[string]string{"op": `"images"`}, "op"},
 		{"no model", map[string]string{"model": ""}, "model"},
 		{"model with an empty target", map[string]string{"model": `"m@"`}, "model"},
 		{"model with a blank", map[string]string{"model": `"m m"`}, "model"},

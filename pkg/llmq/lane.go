@@ -2,6 +2,7 @@ package llmq
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -62,11 +63,12 @@ func (l Lane) MaxTimeout() time.Duration {
 type Wire string
 
 const (
-	// WireOpenAI is the OpenAI API's dialect: /v1/chat/completions, /v1/embeddings.
+	// WireOpenAI is the OpenAI API's dialect: /v1/chat/completions, /v1/responses, /v1/embeddings.
 	WireOpenAI Wire = "openai"
 	// WireConverse is Bedrock's Converse dialect: /model/{id}/converse.
 	WireConverse Wire = "converse"
-	// WireInvoke is Bedrock's InvokeModel, whose body is the model's own.
+	// WireInvoke is Bedrock's InvokeModel, /model/{id}/invoke, whose body is the model's own. No other model
+	// understands it, so a call on this wire stays with the model that it names.
 	WireInvoke Wire = "invoke"
 )
 
@@ -89,26 +91,60 @@ type Op string
 const (
 	// OpChat is OpenAI's chat completion.
 	OpChat Op = "chat"
+	// OpResponses is OpenAI's Responses.
+	OpResponses Op = "responses"
 	// OpEmbeddings is OpenAI's embeddings call.
 	OpEmbeddings Op = "embeddings"
 	// OpConverse is Bedrock's Converse.
 	OpConverse Op = "converse"
 	// OpConverseStream is Bedrock's ConverseStream: the same body, and a reply that comes in events.
 	OpConverseStream Op = "converse_stream"
+	// OpInvoke is Bedrock's InvokeModel.
+	OpInvoke Op = "invoke"
+	// OpInvokeStream is Bedrock's InvokeModelWithResponseStream: the same body, and a reply that comes in events.
+	OpInvokeStream Op = "invoke_stream"
 )
 
 // Ops lists every op that this release serves.
-func Ops() []Op { return []Op{OpChat, OpEmbeddings, OpConverse, OpConverseStream} }
+func Ops() []Op {
+	return []Op{OpChat, OpResponses, OpEmbeddings, OpConverse, OpConverseStream, OpInvoke, OpInvokeStream}
+}
 
 // Wire is the wire that o belongs to, or "" for an unknown op.
 func (o Op) Wire() Wire {
 	switch o {
-	case OpChat, OpEmbeddings:
+	case OpChat, OpResponses, OpEmbeddings:
 		return WireOpenAI
 	case OpConverse, OpConverseStream:
 		return WireConverse
+	case OpInvoke, OpInvokeStream:
+		return WireInvoke
 	}
 	return ""
+}
+
+// Streaming says how a caller asks for a reply while it comes.
+type Streaming int
+
+const (
+	// StreamNever is of ops whose reply comes whole.
+	StreamNever Streaming = iota
+	// StreamByBody is of ops whose body says so, by the member stream.
+	StreamByBody
+	// StreamAlways is of ops whose reply comes in events.
+	StreamAlways
+)
+
+// Streaming says how o's reply comes.
+func (o Op) Streaming() Streaming {
+	switch o {
+	case OpChat, OpResponses:
+		return StreamByBody
+	case OpConverseStream, OpInvokeStream:
+		return StreamAlways
+	case OpEmbeddings, OpConverse, OpInvoke:
+	}
+	return StreamNever
 }
 
 // ParseOp reads an op's name.
@@ -118,5 +154,14 @@ func ParseOp(s string) (Op, error) {
 			return o, nil
 		}
 	}
-	return "", Errorf(CodeBadEnvelope, "op %q is unknown; use chat, embeddings or converse", Clip(s, 40)).At("op")
+	return "", Errorf(CodeBadEnvelope, "op %q is unknown; use %s", Clip(s, 40), opNames()).At("op")
+}
+
+// opNames lists the ops for people.
+func opNames() string {
+	names := make([]string, len(Ops()))
+	for i, o := range Ops() {
+		names[i] = string(o)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }

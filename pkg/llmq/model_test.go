@@ -2,6 +2,7 @@ package llmq_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,5 +205,21 @@ func TestOp_HasAWire(t *testing.T) {
 	}
 	if w := llmq.Op("x").Wire(); w != "" {
 		t.Errorf("an unknown op has the wire %q", w)
+	}
+}
+
+func TestOps_EachHasAWireAndAName(t *testing.T) {
+	t.Parallel()
+	always := 0
+	for _, o := range llmq.Ops() {
+		if parsed, err := llmq.ParseOp(string(o)); err != nil || parsed != o || !slices.Contains(llmq.Wires(), o.Wire()) {
+			t.Errorf("%s: %v of wire %q", o, err, o.Wire())
+		}
+		if o.Streaming() == llmq.StreamAlways {
+			always++
+		}
+	}
+	if always != 2 {
+		t.Errorf("%d ops come in events always", always)
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
@@ -223,14 +223,14 @@ func check(r llmq.Request) error {
 	if len(r.Body) == 0 {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "the request has no body").At("body")
 	}
-	asks := r.Op == llmq.OpConverseStream || r.Op.Wire() == llmq.WireOpenAI && gjson.GetBytes(r.Body, "stream").Type == gjson.True
-	switch {
-	case asks && r.Op == llmq.OpEmbeddings:
-		return llmq.Errorf(llmq.CodeUnsupported, "%s has no streams; leave stream out or set it to false", r.Op).At("stream")
-	case asks != r.Stream:
+	asks, err := opbody.Stream(r.Op, r.Body)
+	if err != nil {
+		return err
+	}
+	if asks != r.Stream {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "operation and body ask for a stream or for none, and the request says otherwise").At("stream")
 	}
-	return nil
+	return opbody.Check(r.Op, r.Body)
 }
 
 func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {

@@ -162,7 +162,7 @@ type Provider struct {
 // Wires lists what a provider of this type can speak.
 func (p Provider) Wires() []llmq.Wire {
 	if p.Type == ProviderBedrock {
-		return []llmq.Wire{llmq.WireConverse}
+		return []llmq.Wire{llmq.WireConverse, llmq.WireInvoke}
 	}
 	return []llmq.Wire{llmq.WireOpenAI}
 }

@@ -56,7 +56,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 				{Name: "own", Provider: "local-vllm", ModelID: "Qwen/Qwen3-8B", Wires: openai},
 			}},
 			{Alias: "nova", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []Target{
-				{Name: "eu", Provider: "bedrock", ModelID: "eu.amazon.nova-lite-v1:0", Wires: []llmq.Wire{llmq.WireConverse}},
+				{Name: "eu", Provider: "bedrock", ModelID: "eu.amazon.nova-lite-v1:0", Wires: []llmq.Wire{llmq.WireConverse, llmq.WireInvoke}},
 			}},
 		},
 		Lanes: map[llmq.Lane]Lane{

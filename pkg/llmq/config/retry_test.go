@@ -79,14 +79,20 @@ func TestFaults_RetriesAndFallback(t *testing.T) {
 		fallback("unknown model", "fallback: [{model: novva}]", `aws:22:24: models.chat-a.fallback[0].model: no model is named "novva"; did you mean nova?`),
 		fallback("the model itself", "fallback: [{model: chat-a}]", `aws:22:24: models.chat-a.fallback[0].model: is the model itself; its own targets are tried anyhow`),
 		fallback("no common wire", "fallback: [{model: nova}]",
-			`aws:22:24: models.chat-a.fallback[0].model: speaks converse and chat-a speaks openai: a body is never translated, so it can't stand in`),
+			`aws:22:24: models.chat-a.fallback[0].model: speaks converse, invoke and chat-a speaks openai: a body is never translated, so it can't stand in`),
 		fallback("a model twice", "fallback: [{model: nova}, {model: nova}]",
-			`aws:22:24: models.chat-a.fallback[0].model: speaks converse and chat-a speaks openai: a body is never translated, so it can't stand in`,
+			`aws:22:24: models.chat-a.fallback[0].model: speaks converse, invoke and chat-a speaks openai: a body is never translated, so it can't stand in`,
 			`aws:22:39: models.chat-a.fallback[1].model: "nova" is fallback[0] already`),
+		{
+			"no common wire but invoke, whose body no other model takes", "aws",
+			"      - {name: main, provider: openai, model_id: gpt-4o-mini, wires: [openai], max_concurrency: 20}\n      - {name: own, provider: local-vllm, model_id: Qwen/Qwen3-8B}\n",
+			"      - {name: main, provider: bedrock, model_id: x, wires: [invoke]}\n    fallback: [{model: nova}]\n", nil,
+			[]string{`aws:24:24: models.chat-a.fallback[0].model: has no wire in common with chat-a but invoke, whose body is its model's own, so it can't stand in`},
+		},
 		fallback("no model", "fallback: [{require_headroom: true}]", `aws:22:16: models.chat-a.fallback[0].model: is missing: alias of another model`),
 		fallback("unknown target", "skip_targets: [mian]", `aws:22:20: models.chat-a.skip_targets[0]: no target of chat-a is named "mian"; did you mean main?`),
 		fallback("no target left", "skip_targets: [main, own]", `aws:22:5: models.chat-a.skip_targets: leaves no target to serve chat-a, and no other model stands in for it`),
 		fallback("no target left, but another model", "skip_targets: [main, own]\n    fallback: [{model: nova}]",
-			`aws:23:24: models.chat-a.fallback[0].model: speaks converse and chat-a speaks openai: a body is never translated, so it can't stand in`),
+			`aws:23:24: models.chat-a.fallback[0].model: speaks converse, invoke and chat-a speaks openai: a body is never translated, so it can't stand in`),
 	})
 }

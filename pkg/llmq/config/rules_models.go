@@ -170,17 +170,20 @@ func (c *checker) fallback(path string, m Model) {
 			c.fault(at, "no model is named %s%s", quoted(f.Model), didYouMean(f.Model, known, "models"))
 		case c.cfg.Models[n].Any:
 			c.fault(at, "takes the caller's own name of a model, and so can't stand in for another")
-		case c.ok(path+".targets", modelPath(f.Model)+".targets") && !shareWire(m, c.cfg.Models[n]):
+		case !c.ok(path+".targets", modelPath(f.Model)+".targets"):
+		case !shareWire(m, c.cfg.Models[n], llmq.Wires()...):
 			c.fault(at, "speaks %s and %s speaks %s: a body is never translated, so it can't stand in",
 				strings.Join(names(wiresOf(c.cfg.Models[n])), ", "), segment(m.Alias), strings.Join(names(wiresOf(m)), ", "))
+		case !shareWire(m, c.cfg.Models[n], llmq.WireOpenAI, llmq.WireConverse):
+			c.fault(at, "has no wire in common with %s but invoke, whose body is its model's own, so it can't stand in", segment(m.Alias))
 		}
 	}
 }
 
-// shareWire reports whether a wire is common to both models. It is silent about one whose targets are wrong otherwise.
-func shareWire(a, b Model) bool {
+// shareWire reports whether one of ws is common to both models. It is silent about one whose targets are wrong otherwise.
+func shareWire(a, b Model, ws ...llmq.Wire) bool {
 	as, bs := wiresOf(a), wiresOf(b)
-	return len(as) == 0 || len(bs) == 0 || slices.ContainsFunc(as, func(w llmq.Wire) bool { return slices.Contains(bs, w) })
+	return len(as) == 0 || len(bs) == 0 || slices.ContainsFunc(ws, func(w llmq.Wire) bool { return slices.Contains(as, w) && slices.Contains(bs, w) })
 }
 
 // wiresOf are those of a model's targets, in a fixed order.

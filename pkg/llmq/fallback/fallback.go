@@ -43,8 +43,9 @@ type Ask struct {
 // Chain lists the steps for a request, at least one and at most [MostSteps], none twice.
 //
 // A reference that pins a target gets that target and no other. Policy chain goes on to the
-// models that stand in, where they speak the request's wire; the policy target, and
-// embeddings, whose vectors mean nothing beside another model's, stay with their model.
+// models that stand in, where they speak the request's wire; the policy target stays with its model. So
+// do embeddings, whose vectors mean nothing beside another model's, and what is sent to be invoked: its body is the
+// model's own, and may ask for vectors too.
 //
 // may says of a target whether the request's key may use it; what it may not is left out. It is
 // asked once for each target that would be a step.
@@ -74,7 +75,7 @@ func (r Rules) steps(c llmq.Catalogue, ask Ask) ([]Step, error) {
 		return []Step{{Target: targets[0]}}, nil
 	}
 	steps := r.add(nil, targets, false)
-	if ask.Policy == llmq.FallbackChain && ask.Op != llmq.OpEmbeddings {
+	if ask.Policy == llmq.FallbackChain && movable(ask.Op) {
 		for _, next := range r.Models[model.Alias] {
 			other, targets, err := c.Resolve(llmq.ModelRef{Alias: next.Alias}, ask.Op.Wire())
 			if errors.Is(err, llmq.CodeWrongWire) && !share(model.Wires(), other.Wires()) {
@@ -92,9 +93,12 @@ func (r Rules) steps(c llmq.Catalogue, ask Ask) ([]Step, error) {
 	return steps, nil
 }
 
-// share reports whether a wire is in both.
+// movable reports whether another model can take what an op asks for.
+func movable(op llmq.Op) bool { return op != llmq.OpEmbeddings && op.Wire() != llmq.WireInvoke }
+
+// share reports whether a wire is in both on which calls move from model to model.
 func share(a, b []llmq.Wire) bool {
-	return slices.ContainsFunc(a, func(w llmq.Wire) bool { return slices.Contains(b, w) })
+	return slices.ContainsFunc(a, func(w llmq.Wire) bool { return w != llmq.WireInvoke && slices.Contains(b, w) })
 }
 
 // add appends the targets that are neither skipped nor there already.

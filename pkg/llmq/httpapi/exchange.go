@@ -33,14 +33,6 @@ type exchange struct {
 	err      *llmq.Error // how it failed; nil after a success
 }
 
-// unsupported answers the routes that real SDKs try and this release does not serve.
-func (h *Handler) unsupported(x *exchange, c auth.Caller) error {
-	if err := c.May(x.matched.access.scope()); err != nil {
-		return err
-	}
-	return llmq.Errorf(llmq.CodeUnsupported, "%s is not served by this release, which has no Responses and no InvokeModel; use one of %s", x.matched.Path, paths())
-}
-
 // health says that the door is there, to whoever asks.
 func (h *Handler) health(x *exchange, _ auth.Caller) error {
 	x.answer(http.StatusOK, "application/json", []byte(`{"status":"ok"}`))

@@ -121,12 +121,15 @@ func catalogue() llmq.Catalogue {
 			{Model: "both-a", Name: "open", Provider: "vllm", ModelID: "m2", Wires: []llmq.Wire{llmq.WireOpenAI}, MaxConcurrency: 4},
 		}},
 		{Alias: "raw-a", Lanes: llmq.Lanes(), Targets: []llmq.Target{
-			{Model: "raw-a", Name: "x", Provider: "bedrock", ModelID: "m3", Wires: []llmq.Wire{llmq.WireInvoke}, MaxConcurrency: 4},
+			{Model: "raw-a", Name: "x", Provider: "bedrock", ModelID: rawARN, Wires: []llmq.Wire{llmq.WireInvoke}, MaxConcurrency: 4},
 		}},
 	})
 }
 
-const testARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0"
+const (
+	testARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0"
+	rawARN  = "arn:aws:bedrock:eu-central-1:123456789012:application-inference-profile/a1b2"
+)
 
 var testMeta = llmq.Meta{
 	RequestID: "r-1", Model: "chat-a", Target: "chat-a@eu", Provider: "vllm", ModelID: "vendor/chat-a", Lane: llmq.LaneRT,

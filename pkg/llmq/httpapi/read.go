@@ -14,6 +14,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/auth"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 )
 
@@ -48,8 +49,11 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 	if err := c.MayUse(o.lane, ref, targets); err != nil {
 		return llmq.Request{}, err
 	}
-	stream, err := readStream(op, body)
+	stream, err := opbody.Stream(op, body)
 	if err != nil {
+		return llmq.Request{}, err
+	}
+	if err := opbody.Check(op, body); err != nil {
 		return llmq.Request{}, err
 	}
 	return llmq.Request{
@@ -103,7 +107,7 @@ func checkMedia(h http.Header) error {
 // on Bedrock's. The body has passed strictjson, so that gjson's view of it is
 // everybody's view.
 func readModel(op llmq.Op, escaped string, body []byte) (llmq.ModelRef, error) {
-	if op.Wire() == llmq.WireConverse {
+	if op.Wire() != llmq.WireOpenAI {
 		return pathModel(escaped)
 	}
 	m := gjson.GetBytes(body, "model")
@@ -141,24 +145,44 @@ func (h *Handler) resolve(ref llmq.ModelRef, op llmq.Op) ([]llmq.Target, error) 
 	}
 	e := *llmq.AsError(err)
 	if e.Code == llmq.CodeWrongWire {
-		e.Message = fmt.Sprintf("model %q does not speak the %s wire; %s", llmq.Clip(ref.String(), 80), op.Wire(), h.wayOut(ref, m))
+		e.Message = fmt.Sprintf("model %q does not speak the %s wire; %s", llmq.Clip(ref.String(), 80), op.Wire(), h.wayOut(ref, op, m))
 	}
 	return nil, &e
 }
 
-// wayOut names the paths that a model can be called at.
-func (h *Handler) wayOut(ref llmq.ModelRef, m llmq.Model) string {
-	var ways []string
+// wayOut names the paths at which a model can be called: those for what op asks for, where it has such.
+func (h *Handler) wayOut(ref llmq.ModelRef, op llmq.Op, m llmq.Model) string {
+	var like, all []string
 	for _, rt := range table() {
-		if rt.op == "" || rt.op == llmq.OpEmbeddings && len(ways) > 0 {
+		if rt.op == "" {
 			continue
 		}
-		if _, targets, err := h.catalogue.Resolve(ref, rt.op.Wire()); err == nil && len(targets) > 0 {
-			ways = append(ways, rt.Method+" "+strings.Replace(rt.Path, modelID, url.PathEscape(ref.String()), 1))
+		if _, targets, err := h.catalogue.Resolve(ref, rt.op.Wire()); err != nil || len(targets) == 0 {
+			continue
+		}
+		way := rt.Method + " " + strings.Replace(rt.Path, modelID, url.PathEscape(ref.String()), 1)
+		all = append(all, way)
+		if standsFor(rt.op, op) {
+			like = append(like, way)
 		}
 	}
-	if len(ways) == 0 {
-		return fmt.Sprintf("no path of this release serves its wires %v", m.Wires())
+	switch {
+	case len(like) > 0:
+		return "call it at " + strings.Join(like, " or ")
+	case len(all) > 0:
+		return "it can be called at " + strings.Join(all, " or ")
 	}
-	return "call it at " + strings.Join(ways, " or ")
+	return fmt.Sprintf("no path serves its wires %v", m.Wires())
+}
+
+// standsFor reports whether an op of another wire asks for what op does: a whole reply or one that comes in
+// events, a text or vectors. Whether an invocation's reply is the one or the other its model decides.
+func standsFor(other, op llmq.Op) bool {
+	if op == llmq.OpEmbeddings {
+		return other == llmq.OpInvoke
+	}
+	if other == llmq.OpEmbeddings {
+		return op == llmq.OpInvoke
+	}
+	return other.Streaming() == llmq.StreamByBody || op.Streaming() == llmq.StreamByBody || other.Streaming() == op.Streaming()
 }

@@ -151,9 +151,9 @@ func TestServeHTTP_ModelOfTheBody(t *testing.T) {
 		{"two targets", `{"model":"chat-a@eu@us"}`, 400, llmq.CodeInvalidRequest, "no model name has"},
 		{"unknown", `{"model":"chat-b"}`, 404, llmq.CodeModelNotFound, "did you mean chat-a?"},
 		{"unknown target", `{"model":"chat-a@ue"}`, 404, llmq.CodeModelNotFound, "did you mean eu?"},
-		{"another wire", `{"model":"conv-a"}`, 400, llmq.CodeWrongWire, "call it at POST /model/conv-a/converse"},
-		{"another wire, pinned", `{"model":"both-a@conv"}`, 400, llmq.CodeWrongWire, "call it at POST /model/both-a@conv/converse"},
-		{"a wire without a path", `{"model":"raw-a"}`, 400, llmq.CodeWrongWire, "no path of this release serves"},
+		{"another wire", `{"model":"conv-a"}`, 400, llmq.CodeWrongWire, "it can be called at POST /model/conv-a/converse or POST /model/conv-a/converse-stream"},
+		{"another wire, pinned", `{"model":"both-a@conv"}`, 400, llmq.CodeWrongWire, "it can be called at POST /model/both-a@conv/converse or "},
+		{"H25d: Bedrock embeds by invocation", `{"model":"raw-a","input":[1820,1053]}`, 400, llmq.CodeWrongWire, "call it at POST /model/raw-a/invoke"},
 		{"stream of a string", `{"model":"chat-a","stream":"true"}`, 400, llmq.CodeInvalidRequest, "stream must be"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -47,25 +47,17 @@ func (a access) scope() auth.Scope {
 }
 
 // table is every route there is (SECURITY-DESIGN KT5: one table, golden-tested).
-func table() []route { return append(served(), gaps()...) }
-
-func served() []route {
+func table() []route {
 	return []route{
 		{Route{http.MethodPost, "/v1/chat/completions"}, caller, llmq.OpChat, (*Handler).complete},
+		{Route{http.MethodPost, "/v1/responses"}, caller, llmq.OpResponses, (*Handler).complete},
 		{Route{http.MethodPost, "/v1/embeddings"}, caller, llmq.OpEmbeddings, (*Handler).complete},
 		{Route{http.MethodGet, "/v1/models"}, anyKey, "", (*Handler).models},
 		{Route{http.MethodPost, "/model/" + modelID + "/converse"}, caller, llmq.OpConverse, (*Handler).complete},
 		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, caller, llmq.OpConverseStream, (*Handler).complete},
+		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, caller, llmq.OpInvoke, (*Handler).complete},
+		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, caller, llmq.OpInvokeStream, (*Handler).complete},
 		{Route{http.MethodGet, "/health"}, open, "", (*Handler).health},
-	}
-}
-
-// gaps are the routes that SDKs know and this release does not serve: they say so.
-func gaps() []route {
-	return []route{
-		{Route{http.MethodPost, "/v1/responses"}, caller, "", (*Handler).unsupported},
-		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, caller, "", (*Handler).unsupported},
-		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, caller, "", (*Handler).unsupported},
 	}
 }
 
@@ -129,7 +121,7 @@ func (r Route) matches(path string) (model string, ok bool) {
 
 func paths() string {
 	var ps []string
-	for _, rt := range served() {
+	for _, rt := range table() {
 		ps = append(ps, rt.Method+" "+rt.Path)
 	}
 	return strings.Join(ps, ", ")

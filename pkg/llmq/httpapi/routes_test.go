@@ -96,17 +96,6 @@ func TestServeHTTP_UnknownPathIs404AndListsThePaths(t *testing.T) {
 	}
 }
 
-func TestServeHTTP_WhatComesLaterIsRefusedPlainly(t *testing.T) {
-	t.Parallel()
-	for _, path := range []string{"invoke", "invoke-with-response-stream"} {
-		b := setup(t, ok)
-		w := b.send(http.MethodPost, "/model/conv-a/"+path, `{}`)
-		if w.Code != http.StatusBadRequest || w.Header().Get("X-LLMQ-Error-Code") != "unsupported_feature" || !strings.Contains(w.Body.String(), path+" is not served") {
-			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
-		}
-	}
-}
-
 func TestHasRoute_LooksAtThePathOnly(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{

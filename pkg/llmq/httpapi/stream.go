@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/eventframe"
 )
@@ -23,20 +21,33 @@ const (
 	quiet = 15 * time.Second
 )
 
-// framing is how a wire frames a stream.
+// eventStream is the media type of a stream on Bedrock's wires.
+const eventStream = "application/vnd.amazon.eventstream"
+
+// framing is how an op's stream is framed.
 type framing struct {
 	contentType string
+	inner       string // media type of what the chunks of an invocation hold; "" on other wires
 	alive       []byte // says that the stream is alive, and nothing else; nil where the wire has no such thing
-	end         []byte // says that the reply is whole; nil where the end of the answer does
+	end         []byte // says that the reply is whole; nil where its own last event does
 	failure     func(*llmq.Error) []byte
 }
 
-// framingOf is that of an operation's wire.
+// framingOf is that of an op. Responses ends with an event that says so (response.completed and its like), which is
+// part of the reply.
 func framingOf(op llmq.Op) framing {
-	if op.Wire() == llmq.WireConverse {
-		return framing{contentType: "application/vnd.amazon.eventstream", failure: exceptionFrame}
+	sse := framing{contentType: "text/event-stream", alive: []byte(": waiting\n\n")}
+	switch op {
+	case llmq.OpConverseStream:
+		return framing{contentType: eventStream, failure: exceptionFrame}
+	case llmq.OpInvokeStream:
+		return framing{contentType: eventStream, inner: "application/json", failure: exceptionFrame}
+	case llmq.OpResponses:
+		sse.failure = responsesError
+	default:
+		sse.end, sse.failure = []byte("data: [DONE]\n\n"), errorEvent
 	}
-	return framing{contentType: "text/event-stream", alive: []byte(": waiting\n\n"), end: []byte("data: [DONE]\n\n"), failure: errorEvent}
+	return sse
 }
 
 // errorEvent is what OpenAI's SDKs raise as an error.
@@ -44,12 +55,25 @@ func errorEvent(e *llmq.Error) []byte {
 	return fmt.Appendf(nil, "data: %s\n\n", mustEncode(openAIShape(e)))
 }
 
+// responsesError is the event "error" of Responses. OpenAI documents its members at the top and sends them below error, by
+// which its SDKs know what to raise, so that both are here.
+func responsesError(e *llmq.Error) []byte {
+	shape := openAIShape(e).Error
+	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", mustEncode(struct {
+		Type    string      `json:"type"`
+		Code    string      `json:"code"`
+		Message string      `json:"message"`
+		Param   *string     `json:"param"`
+		Error   openAIError `json:"error"`
+	}{"error", shape.Code, shape.Message, shape.Param, shape}))
+}
+
 // exceptionFrame is what AWS SDKs raise as an error.
 func exceptionFrame(e *llmq.Error) []byte {
 	return eventframe.Exception(streamException(e.Code.Info()), mustEncode(bedrockBody{Message: wording(e)}))
 }
 
-// streamException is the exception, of those that ConverseStream has within a stream, that says most nearly the same.
+// streamException is the exception, of those that Bedrock has within a stream, that says most nearly the same.
 func streamException(info llmq.CodeInfo) string {
 	switch exception, _ := bedrockError(info); exception {
 	case "ThrottlingException", "ServiceQuotaExceededException":
@@ -63,22 +87,6 @@ func streamException(info llmq.CodeInfo) string {
 	default:
 		return "validationException"
 	}
-}
-
-// readStream reads whether the reply is wanted while it comes. On OpenAI's wire the body says so, on Bedrock's the path.
-func readStream(op llmq.Op, body []byte) (bool, error) {
-	if op.Wire() != llmq.WireOpenAI {
-		return op == llmq.OpConverseStream, nil
-	}
-	switch s := gjson.GetBytes(body, "stream"); {
-	case s.Type == gjson.Null || s.Type == gjson.False: // missing is Null too
-		return false, nil
-	case s.Type != gjson.True:
-		return false, llmq.Errorf(llmq.CodeInvalidRequest, "stream must be true or false").At("stream")
-	case op != llmq.OpChat:
-		return false, llmq.Errorf(llmq.CodeUnsupported, "%s has no streams; leave stream out or set it to false", op).At("stream")
-	}
-	return true, nil
 }
 
 // stream runs one call whose reply is passed on while it comes. Nothing is sent before its first piece, its error, or
@@ -151,6 +159,9 @@ func (x *exchange) send(f framing, part []byte) {
 		x.set(hdrRequestID, x.id)
 		x.set("X-Request-Id", x.id)
 		x.set("Content-Type", f.contentType)
+		if f.inner != "" {
+			x.set("X-Amzn-Bedrock-Content-Type", f.inner)
+		}
 		x.set("Cache-Control", "no-store")
 		x.set("X-LLMQ-Lane", string(x.lane))
 		x.w.WriteHeader(http.StatusOK)

@@ -114,6 +114,28 @@ func TestStream_PiecesAndTheMark(t *testing.T) {
 	})
 }
 
+// D13: the events of a response are its own to the last; no mark follows, and one that broke ends with an event that
+// SDKs raise, nothing that looks like an end.
+func TestStream_ResponsesEndByTheirOwnEvent(t *testing.T) {
+	t.Parallel()
+	const in = `{"model":"chat-a","stream":true,"input":"x"}`
+	event := func(name string) string { return "event: " + name + "\ndata: {\"type\":\"" + name + "\"}" }
+	for _, last := range []string{"response.completed", "response.incomplete", "response.failed"} {
+		synctest.Test(t, func(t *testing.T) {
+			w, _, b := streams(t, "/v1/responses", in, part{time.Second, event("response.created") + "\n\n", nil}, part{16 * time.Second, event(last) + "\n\n", nil}, part{0, "", io.EOF})
+			wantWrites(t, w, "1s "+event("response.created"), "16s : waiting", "17s "+event(last), "17s ")
+			if r := b.calls.requests()[0]; !r.Stream || r.Op != llmq.OpResponses || w.Header().Get("Content-Type") != "text/event-stream" {
+				t.Errorf("handed over %+v, %v", r, w.Header())
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w, _, _ := streams(t, "/v1/responses", in, part{time.Second, event("response.created") + "\n\n", nil}, part{time.Second, "", llmq.Errorf(llmq.CodeStreamBroken, "it broke")})
+		wantWrites(t, w, "1s "+event("response.created"),
+			`2s event: error`+"\n"+`data: {"type":"error","code":"stream_broken","message":"it broke","param":null,"error":{"message":"it broke","type":"server_error","param":null,"code":"stream_broken"}}`)
+	})
+}
+
 // A11: nothing is sent for 20 s but the first piece or an error, which has its status; then comments.
 func TestStream_SilentAtFirstThenComments(t *testing.T) {
 	t.Parallel()

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
@@ -55,18 +54,14 @@ func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
 
 // readStream reads whether the reply is wanted while it comes, and refuses what the door refuses.
 func readStream(r llmq.Request) (bool, error) {
-	if r.Op.Wire() != llmq.WireOpenAI {
-		return r.Op == llmq.OpConverseStream, nil
+	stream, err := opbody.Stream(r.Op, r.Body)
+	if err == nil {
+		err = opbody.Check(r.Op, r.Body)
 	}
-	switch s := gjson.GetBytes(r.Body, "stream"); {
-	case s.Type == gjson.Null || s.Type == gjson.False: // missing is Null too
-		return false, nil
-	case s.Type != gjson.True:
-		return false, llmq.Errorf(llmq.CodeBadEnvelope, "stream must be true or false").At("stream")
-	case r.Op != llmq.OpChat:
-		return false, llmq.Errorf(llmq.CodeUnsupported, "%s has no streams; leave stream out or set it to false", r.Op).At("stream")
+	if e := llmq.AsError(err); e != nil && e.Code == llmq.CodeInvalidRequest {
+		return false, llmq.Errorf(llmq.CodeBadEnvelope, "%s", e.Message).At(e.Field)
 	}
-	return true, nil
+	return stream, err
 }
 
 // checkHome compares the model and lane that a message names with those of the queue

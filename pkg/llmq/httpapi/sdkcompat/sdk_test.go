@@ -33,11 +33,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const testARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0"
+const (
+	testARN = "arn:aws:bedrock:eu-central-1:123456789012:inference-profile/eu.vendor.model-v1:0"
+	rawARN  = "arn:aws:bedrock:eu-central-1:123456789012:application-inference-profile/a1b2"
+)
 
 var (
 	testKeys   = authtest.New()
-	testSecret = testKeys.Issue(authtest.All("team-a", "chat-a", "conv-a")).Key
+	testSecret = testKeys.Issue(authtest.All("team-a", "chat-a", "conv-a", "raw-a")).Key
 )
 
 // bundle is a door with the calls that reached what is behind it.
@@ -98,7 +101,7 @@ func setup(t *testing.T, do func(context.Context, llmq.Request) (*llmq.Reply, er
 	var err error
 	b.door, err = httpapi.New(httpapi.DefaultConfig(), httpapi.Deps{
 		Calls: b, Keys: testKeys.Checker, Rates: authtest.NoRates{}, Logger: slog.New(slog.DiscardHandler), HashID: func(id string) string { return id },
-		Catalogue: llmq.NewCatalogue([]llmq.Model{model("chat-a", "c", llmq.WireOpenAI), model("conv-a", testARN, llmq.WireConverse)}),
+		Catalogue: llmq.NewCatalogue([]llmq.Model{model("chat-a", "c", llmq.WireOpenAI), model("conv-a", testARN, llmq.WireConverse), model("raw-a", rawARN, llmq.WireInvoke)}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +243,7 @@ func TestOpenAISDK_ChatsEmbedsAndLists(t *testing.T) {
 		t.Fatalf("embeddings: %v", err)
 	}
 	list, err := client.Models.List(t.Context())
-	if err != nil || len(list.Data) != 2 || list.Data[0].ID != "chat-a" || list.Data[0].OwnedBy != "llmq" {
+	if err != nil || len(list.Data) != 3 || list.Data[0].ID != "chat-a" || list.Data[0].OwnedBy != "llmq" {
 		t.Fatalf("models: %v", err)
 	}
 }

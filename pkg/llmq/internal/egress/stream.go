@@ -86,7 +86,22 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Begun says that the first content has come: from then on only a standstill ends the stream early.
+// TooLarge is the error of an event with more than [provider.MaxEventBytes]. It would come again.
+func (s *Stream) TooLarge(err error) *provider.Error {
+	return &provider.Error{
+		Class: provider.TargetFatal, Code: llmq.CodeProviderError, Status: s.Status,
+		Message: fmt.Sprintf("an event of the provider's stream has more than %d MiB", provider.MaxEventBytes>>20), Err: err,
+	}
+}
+
+// NoEvent is the error of bytes that are no event of the stream's kind.
+func (s *Stream) NoEvent(err error) *provider.Error {
+	return &provider.Error{
+		Class: provider.Retryable, Code: llmq.CodeProviderError, Status: s.Status, Message: "the provider's stream holds what is no event", Err: err,
+	}
+}
+
+// Begun says that the first content has come: from then on only a standstill ends the stream early. It is idempotent.
 func (s *Stream) Begun() { s.first.Stop() }
 
 // Fault says what an error of a read means. io.EOF is one that came before the reply was whole.

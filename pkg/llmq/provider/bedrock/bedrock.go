@@ -1,4 +1,4 @@
-// Package bedrock calls Amazon Bedrock's Converse and ConverseStream with the caller's own bytes. The SDK's client
+// Package bedrock calls Amazon Bedrock's Converse and InvokeModel, and what streams of both, with the caller's own bytes. The SDK's client
 // would decode and encode the body, drop fields that it does not know, and retry; so this one only
 // borrows its signature.
 package bedrock
@@ -93,13 +93,13 @@ func New(cfg Config) (*Provider, error) {
 // Close closes idle connections. Calls in flight are not touched.
 func (p *Provider) Close() { p.egress.Close() }
 
-// Call makes exactly one attempt; see [provider.Provider]. On this wire the model is in the path, so
-// the body goes out as it came, but for the most output where that is ours to say.
+// Call makes exactly one attempt; see [provider.Provider]. On these wires the model is in the path, so
+// the body goes out as it came, but for the most output of Converse where that is ours to say.
 func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Response, error) {
-	if req.Op != llmq.OpConverse {
+	if req.Op != llmq.OpConverse && req.Op != llmq.OpInvoke {
 		return nil, wrongOp(req.Op)
 	}
-	hreq, secret, err := p.prepare(ctx, req, "/converse", "application/json")
+	hreq, secret, err := p.prepare(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -114,23 +114,42 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	if err != nil {
 		return nil, err
 	}
-	return &provider.Response{
-		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Amzn-Requestid"),
-		Usage: usageOf(answer),
-	}, nil
+	resp := &provider.Response{Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Amzn-Requestid")}
+	if req.Op == llmq.OpInvoke {
+		resp.Usage = invokedUsage(reply.Header, answer)
+	} else {
+		resp.Usage = usageOf(answer)
+	}
+	return resp, nil
 }
 
 func wrongOp(op llmq.Op) error {
 	return &provider.Error{
 		Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,
-		Message: fmt.Sprintf("the provider speaks the converse wire, which has no %s", llmq.Clip(string(op), 40)),
+		Message: fmt.Sprintf("the provider speaks the converse and invoke wires, which have no %s", llmq.Clip(string(op), 40)),
 	}
 }
 
-// prepare makes the request to one of a model's routes, and returns the secret that a reply could repeat.
-func (p *Provider) prepare(ctx context.Context, req provider.Request, route, accept string) (*http.Request, string, error) {
-	req.Body = withMost(req.Body, req.DefaultMaxOutput)
-	hreq, err := p.request(ctx, req, route, accept)
+// routeOf is the last part of an op's path, and the media type of its reply.
+func routeOf(op llmq.Op) (route, accept string) {
+	switch op {
+	case llmq.OpConverseStream:
+		return "/converse-stream", eventStream
+	case llmq.OpInvoke:
+		return "/invoke", "application/json"
+	case llmq.OpInvokeStream:
+		return "/invoke-with-response-stream", eventStream
+	default:
+		return "/converse", "application/json"
+	}
+}
+
+// prepare makes the request, and returns the secret that a reply could repeat.
+func (p *Provider) prepare(ctx context.Context, req provider.Request) (*http.Request, string, error) {
+	if req.Op.Wire() == llmq.WireConverse {
+		req.Body = withMost(req.Body, req.DefaultMaxOutput)
+	}
+	hreq, err := p.request(ctx, req)
 	if err != nil {
 		return nil, "", unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
 	}
@@ -145,7 +164,8 @@ func (p *Provider) prepare(ctx context.Context, req provider.Request, route, acc
 // -._~ is escaped, the slashes and colons of an ARN too. A signature covers the path escaped once
 // more, which the signer does by itself, provided that the URL keeps the first escapes; the form
 // that net/url would choose leaves colons alone.
-func (p *Provider) request(ctx context.Context, req provider.Request, route, accept string) (*http.Request, error) {
+func (p *Provider) request(ctx context.Context, req provider.Request) (*http.Request, error) {
+	route, accept := routeOf(req.Op)
 	url := p.egress.Base() + "/model/" + httpbinding.EscapePath(req.ModelID, true) + route
 	hreq, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(req.Body))
 	if err != nil {

@@ -52,6 +52,7 @@ func features() providertest.Features {
 	return providertest.Features{
 		Request: provider.Request{Op: llmq.OpConverse, ModelID: arn, Body: []byte(body)},
 		Reply:   reply,
+		Wires:   []llmq.Wire{llmq.WireConverse, llmq.WireInvoke},
 		Path:    "/model/" + arnURL + "/converse",
 		Body:    body,
 		Headers: []string{"Accept", "Accept-Encoding", "Authorization", "Content-Length", "Content-Type", "User-Agent"},
@@ -117,7 +118,7 @@ func TestSign_SameAsSDK(t *testing.T) {
 			}
 
 			p := open(t, Config{Endpoint: srv.URL, Credentials: static})
-			ours, err := p.request(t.Context(), provider.Request{Op: llmq.OpConverse, ModelID: id, Body: sent}, "/converse", "application/json")
+			ours, err := p.request(t.Context(), provider.Request{Op: llmq.OpConverse, ModelID: id, Body: sent})
 			if err != nil {
 				t.Fatalf("request: %v", err)
 			}

@@ -20,14 +20,20 @@ var _ provider.Streamer = (*Provider)(nil)
 // eventStream is the media type of a stream's frames.
 const eventStream = "application/vnd.amazon.eventstream"
 
-// Stream makes exactly one attempt; see [provider.Streamer]. An event is emitted as the frame that came. The frames from
-// messageStop on, which end a reply, are emitted once nothing but the end of the exchange follows: who has read
-// them need not ask whether more was to come.
+// Stream makes exactly one attempt; see [provider.Streamer]. An event is emitted as the frame that came. The frames
+// that end a reply are emitted once nothing but the end of the exchange follows: who has read them need not ask whether
+// more was to come.
 func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provider.Emit) (*provider.Response, error) {
-	if req.Op != llmq.OpConverseStream {
+	var t talk
+	switch req.Op {
+	case llmq.OpConverseStream:
+		t = &converseTalk{}
+	case llmq.OpInvokeStream:
+		t = &invokeTalk{}
+	default:
 		return nil, wrongOp(req.Op)
 	}
-	hreq, secret, err := p.prepare(ctx, req, "/converse-stream", eventStream)
+	hreq, secret, err := p.prepare(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -39,77 +45,65 @@ func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provid
 	if !s.OK() {
 		return nil, classify(s.Reply, time.Now(), secret)
 	}
-	r := relay{stream: s, secret: secret, emit: emit}
-	if err := r.run(); err != nil {
+	if err := follow(s, t, emit, secret); err != nil {
 		return nil, err
 	}
-	return &provider.Response{Status: s.Status, ContentType: eventStream, RequestID: s.RequestID("X-Amzn-Requestid"), Usage: r.usage}, nil
+	return &provider.Response{Status: s.Status, ContentType: eventStream, RequestID: s.RequestID("X-Amzn-Requestid"), Usage: t.used()}, nil
 }
 
-// relay passes a stream's frames on.
-type relay struct {
-	stream *egress.Stream
-	secret string
-	emit   provider.Emit
-
-	usage   *provider.Usage
-	content bool // some was emitted
-	stopped bool // messageStop has come
-	end     [][]byte
+// talk is one op's stream.
+type talk interface {
+	// take looks at an event: whether it tells something of the reply, and whether it says that this is at its end.
+	// Behind the first that does, none but such as belong to the end follow.
+	take(f frame) (content, last bool)
+	// used is what the reply has told of its cost.
+	used() *provider.Usage
 }
 
-// run reads to the end of the reply, which is whole when the exchange ends behind a frame, and messageStop
-// was among them.
-func (r *relay) run() error {
-	frames := newFrameReader(r.stream, provider.MaxEventBytes)
+// follow reads to the end of the reply, which is whole when the exchange ends behind a frame and one of them said that it
+// is.
+func follow(s *egress.Stream, t talk, emit provider.Emit, secret string) error {
+	frames := newFrameReader(s, provider.MaxEventBytes)
+	var end [][]byte
 	for {
 		f, err := frames.next()
 		switch {
 		case errors.Is(err, errFrameTooLarge):
-			return &provider.Error{
-				Class: provider.TargetFatal, Code: llmq.CodeProviderError, Status: r.stream.Status,
-				Message: fmt.Sprintf("an event of the provider's stream has more than %d MiB", provider.MaxEventBytes>>20), Err: err,
-			}
+			return s.TooLarge(err)
 		case errors.Is(err, errFrame):
-			return &provider.Error{
-				Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.stream.Status, Message: "the provider's stream holds what is no event", Err: err,
-			}
-		case err == io.EOF && r.stopped: //nolint:errorlint // a connection that broke off has another one
-			for _, raw := range r.end {
-				r.pass(raw, true)
+			return s.NoEvent(err)
+		case err == io.EOF && len(end) > 0: //nolint:errorlint // a connection that broke off has another one
+			for _, raw := range end {
+				emit(raw, true)
 			}
 			return nil
 		case err != nil:
-			return r.stream.Fault(fmt.Errorf("read a stream: %w", err))
+			return s.Fault(fmt.Errorf("read a stream: %w", err))
 		case f.kind != "event":
-			return r.failed(f)
+			return failed(f, secret)
 		}
-		r.event(f)
+		content, last := t.take(f)
+		if last || len(end) > 0 {
+			end = append(end, append([]byte(nil), f.raw...))
+			continue
+		}
+		if content {
+			s.Begun()
+		}
+		emit(f.raw, content)
 	}
 }
 
-// event passes one event on, or keeps it to the end.
-func (r *relay) event(f frame) {
-	switch f.name {
-	case "messageStop":
-		r.stopped = true
-	case "metadata":
-		r.usage = usageOf(f.payload)
-	default:
-	}
-	if r.stopped {
-		r.end = append(r.end, append([]byte(nil), f.raw...))
-		return
-	}
-	r.pass(f.raw, f.name != "messageStart")
-}
+// converseTalk is ConverseStream's: messageStop, and metadata behind it.
+type converseTalk struct{ usage *provider.Usage }
 
-func (r *relay) pass(raw []byte, content bool) {
-	if content && !r.content {
-		r.content = true
-		r.stream.Begun()
+func (c *converseTalk) used() *provider.Usage { return c.usage }
+
+func (c *converseTalk) take(f frame) (content, last bool) {
+	if f.name == "metadata" {
+		c.usage = usageOf(f.payload)
 	}
-	r.emit(raw, content)
+	return f.name != "messageStart", f.name == "messageStop"
 }
 
 // statuses are those that the same exceptions have as refusals.
@@ -122,7 +116,7 @@ var statuses = map[string]int{ //nolint:gochecknoglobals // a table
 
 // failed makes an error of a frame that tells of one (case H24): it means what the same exception means in place of
 // a reply.
-func (r *relay) failed(f frame) error {
+func failed(f frame, secret string) error {
 	status, known := statuses[f.name]
 	if !known {
 		status = http.StatusInternalServerError
@@ -135,5 +129,5 @@ func (r *relay) failed(f frame) error {
 	if f.name != "" {
 		h.Set("X-Amzn-Errortype", strings.ToUpper(f.name[:1])+f.name[1:])
 	}
-	return classify(egress.Reply{Status: status, Header: h, Body: body}, time.Now(), r.secret)
+	return classify(egress.Reply{Status: status, Header: h, Body: body}, time.Now(), secret)
 }

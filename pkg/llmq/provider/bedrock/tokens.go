@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tidwall/gjson"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
@@ -18,9 +19,12 @@ var noText = map[string]bool{
 
 var _ provider.Measurer = (*Provider)(nil)
 
-// Measure is that of [provider.Measurer]. Input is the text of messages, of the system prompts and of the description of
+// Measure is that of [provider.Measurer]. Of Converse input is the text of messages, of the system prompts and of the description of
 // tools; output is inferenceConfig.maxTokens.
 func (p *Provider) Measure(req provider.Request) provider.Load {
+	if req.Op.Wire() == llmq.WireInvoke {
+		return measureInvoked(req.Body)
+	}
 	d := read(req.Body)
 	load := provider.Load{MaxOutput: d.most()}
 	for _, v := range d.texts {

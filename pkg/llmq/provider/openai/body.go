@@ -14,11 +14,12 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
-// The members that bound a call's output. The old name is refused by OpenAI for its reasoning models, and the
-// new one is not known to every server that speaks its API.
+// The members that bound a call's output: of a chat, whose old name is refused by OpenAI for its reasoning models and
+// whose new one is not known to every server that speaks its API, and of a response.
 const (
 	maxCompletion = "max_completion_tokens"
 	maxTokens     = "max_tokens"
+	maxOutput     = "max_output_tokens"
 )
 
 // span is where a member's value stands in a body; the zero value is absent.
@@ -38,6 +39,7 @@ type draft struct {
 var wanted = map[string]bool{
 	"model": true, "stream_options": true, maxCompletion: true, maxTokens: true, "n": true,
 	"messages": true, "tools": true, "functions": true, "response_format": true, "input": true,
+	maxOutput: true, "instructions": true, "text": true,
 }
 
 // read finds its way about a body.
@@ -111,9 +113,13 @@ func (d draft) number(name string) (int, bool) {
 // sent reports whether the caller gave a member a value. null is as good as none.
 func (d draft) sent(name string) bool { return d.at[name].there() && d.value(name).Kind() != 'n' }
 
-// most is the most output of one choice that the caller sends, 0 for none. Who sends both names
+// most is the most output of one choice that the caller of op sends, 0 for none. Who sends both names of a chat
 // is told off by the provider, or gets the one that it knows: the larger is the safe one.
-func (d draft) most() int {
+func (d draft) most(op llmq.Op) int {
+	if op == llmq.OpResponses {
+		n, _ := d.number(maxOutput)
+		return n
+	}
 	a, _ := d.number(maxCompletion)
 	b, _ := d.number(maxTokens)
 	return max(a, b)
@@ -124,6 +130,9 @@ type edit struct {
 	name  string
 	value []byte
 }
+
+// editor says what is changed in a body.
+type editor func(draft, provider.Request) ([]edit, error)
 
 // edits are what Call changes in a body: the model, and the most output where the model's
 // configuration sets it and the caller sends none.
@@ -136,14 +145,22 @@ func (p *Provider) edits(d draft, req provider.Request) ([]edit, error) {
 	if !d.says("model", req.ModelID) {
 		es = append(es, edit{"model", quoted})
 	}
-	if p.injects(d, req) {
-		es = append(es, edit{p.most, strconv.AppendInt(nil, int64(req.DefaultMaxOutput), 10)})
+	if name := p.injects(d, req); name != "" {
+		es = append(es, edit{name, strconv.AppendInt(nil, int64(req.DefaultMaxOutput), 10)})
 	}
 	return es, nil
 }
 
-func (p *Provider) injects(d draft, req provider.Request) bool {
-	return req.DefaultMaxOutput > 0 && req.Op == llmq.OpChat && !d.sent(maxCompletion) && !d.sent(maxTokens)
+// injects names the member in which the most output is put into the body; "" is none.
+func (p *Provider) injects(d draft, req provider.Request) string {
+	switch {
+	case req.DefaultMaxOutput <= 0:
+	case req.Op == llmq.OpChat && !d.sent(maxCompletion) && !d.sent(maxTokens):
+		return p.most
+	case req.Op == llmq.OpResponses && !d.sent(maxOutput):
+		return maxOutput
+	}
+	return ""
 }
 
 // says reports whether a member is the given string already, however it is written.

@@ -1,9 +1,12 @@
 package openai
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
@@ -27,6 +30,36 @@ func classify(r egress.Reply, now time.Time, key string) *provider.Error {
 		return e
 	}
 	panic("openai: the last row of the table takes every reply")
+}
+
+// told makes an error of what a 2xx reply, or an event of a stream, tells of one: OpenRouter answers so once it has begun
+// to write blanks, and a response of OpenAI's can fail with status 200. What the error calls itself stands for the status
+// that it would have had.
+func told(body []byte, key string) *provider.Error {
+	failed := gjson.GetBytes(body, "error")
+	if inner := gjson.GetBytes(body, "response.error"); !isThere(failed) && isThere(inner) {
+		failed, body = inner, []byte(`{"error":`+inner.Raw+`}`)
+	}
+	code := failed.Get("code")
+	if !failed.IsObject() {
+		code = gjson.GetBytes(body, "code")
+	}
+	return classify(egress.Reply{Status: statusOf(code), Header: http.Header{}, Body: body}, time.Now(), key)
+}
+
+func statusOf(code gjson.Result) int {
+	if n := int(code.Int()); n >= 400 && n < 600 {
+		return n
+	}
+	switch name := code.String(); {
+	case name == "rate_limit_exceeded":
+		return http.StatusTooManyRequests
+	case name == "invalid_api_key":
+		return http.StatusUnauthorized
+	case strings.HasPrefix(name, "invalid_"), name == "context_length_exceeded":
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
 }
 
 // row is one rule. What is left empty is not looked at.

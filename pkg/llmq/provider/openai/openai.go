@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
@@ -86,6 +88,9 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	if err != nil {
 		return nil, err
 	}
+	if failed := gjson.GetBytes(answer, "error"); isThere(failed) {
+		return nil, told(answer, key)
+	}
 	return &provider.Response{
 		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"),
 		Usage: usageOf(answer),
@@ -93,7 +98,7 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 }
 
 // request is what is sent, and the key in it: the caller's bytes but for edits.
-func (p *Provider) request(ctx context.Context, req provider.Request, accept string, edits func(draft, provider.Request) ([]edit, error)) (*http.Request, string, error) {
+func (p *Provider) request(ctx context.Context, req provider.Request, accept string, edits editor) (*http.Request, string, error) {
 	path, err := pathOf(req.Op)
 	if err != nil {
 		return nil, "", err
@@ -123,7 +128,7 @@ func (p *Provider) request(ctx context.Context, req provider.Request, accept str
 }
 
 // edited is the caller's body with what must be changed in it.
-func edited(req provider.Request, edits func(draft, provider.Request) ([]edit, error)) ([]byte, error) {
+func edited(req provider.Request, edits editor) ([]byte, error) {
 	d, err := read(req.Body)
 	if err != nil {
 		return nil, err
@@ -139,9 +144,11 @@ func pathOf(op llmq.Op) (string, error) {
 	switch op {
 	case llmq.OpChat:
 		return "/chat/completions", nil
+	case llmq.OpResponses:
+		return "/responses", nil
 	case llmq.OpEmbeddings:
 		return "/embeddings", nil
-	case llmq.OpConverse, llmq.OpConverseStream:
+	case llmq.OpConverse, llmq.OpConverseStream, llmq.OpInvoke, llmq.OpInvokeStream:
 	}
 	return "", &provider.Error{
 		Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,

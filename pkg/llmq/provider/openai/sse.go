@@ -106,8 +106,11 @@ func (s *sseReader) readLine() ([]byte, error) {
 	}
 }
 
-// appendSSE frames data as an event.
-func appendSSE(dst, data []byte) []byte {
+// appendSSE frames data as an event, with a name where it has one.
+func appendSSE(dst []byte, name string, data []byte) []byte {
+	if name != "" {
+		dst = append(append(append(dst, "event: "...), name...), '\n')
+	}
 	for line := range bytes.SplitSeq(data, []byte("\n")) {
 		dst = append(append(append(dst, "data: "...), line...), '\n')
 	}

@@ -83,7 +83,7 @@ func FuzzSSEReader(f *testing.F) {
 				return
 			}
 			data := bytes.Clone(e.data)
-			again, err := newSSEReader(bytes.NewReader(appendSSE(nil, data)), 2000).next()
+			again, err := newSSEReader(bytes.NewReader(appendSSE(nil, "", data)), 2000).next()
 			if err != nil || !bytes.Equal(again.data, data) {
 				t.Fatalf("%q reads again as %q, %v", data, again.data, err)
 			}

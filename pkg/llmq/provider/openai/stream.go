@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -26,25 +25,23 @@ const (
 )
 
 // Stream makes exactly one attempt; see [provider.Streamer]. An event is emitted with its JSON as it came, in the
-// frame of a server-sent event. Usage is always asked for, since the call is settled by it; the event that tells it is
-// passed on to none but those who asked for it themselves (case H22).
+// frame of a server-sent event.
 func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provider.Emit) (*provider.Response, error) {
-	if req.Op != llmq.OpChat {
+	var t talk
+	edits := p.edits
+	switch req.Op {
+	case llmq.OpChat:
+		chat := &chatTalk{emit: emit}
+		t, edits = chat, chat.asking(p.edits)
+	case llmq.OpResponses:
+		t = &responsesTalk{emit: emit}
+	default:
 		return nil, &provider.Error{
 			Class: provider.CallFatal, Code: llmq.CodeUnsupported, Unsent: true,
 			Message: fmt.Sprintf("the openai wire has no stream of %s", llmq.Clip(string(req.Op), 40)),
 		}
 	}
-	wants := false
-	hreq, key, err := p.request(ctx, req, eventStream, func(d draft, req provider.Request) ([]edit, error) {
-		es, err := p.edits(d, req)
-		if err != nil {
-			return nil, err
-		}
-		var usage []edit
-		wants, usage = askUsage(d)
-		return append(es, usage...), nil
-	})
+	hreq, key, err := p.request(ctx, req, eventStream, edits)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +53,90 @@ func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provid
 	if !s.OK() {
 		return nil, classify(s.Reply, time.Now(), key)
 	}
-	r := relay{stream: s, key: key, wantsUsage: wants, emit: emit}
-	if err := r.run(); err != nil {
+	if err := follow(s, t, key); err != nil {
 		return nil, err
 	}
 	s.Drain()
-	return &provider.Response{Status: s.Status, ContentType: eventStream, RequestID: s.RequestID("X-Request-Id"), Usage: r.usage}, nil
+	return &provider.Response{Status: s.Status, ContentType: eventStream, RequestID: s.RequestID("X-Request-Id"), Usage: t.used()}, nil
+}
+
+// talk is one op's stream: it passes on what belongs to the reply, and knows when that is whole.
+type talk interface {
+	// take looks at an event and emits it.
+	take(e sseEvent) step
+	// finished reports whether the reply is whole when its connection ends behind an event.
+	finished() bool
+	// used is what the reply has told of its cost.
+	used() *provider.Usage
+}
+
+// step is what an event is to a stream.
+type step int
+
+const (
+	goesOn   step = iota
+	begins        // with content
+	ends          // the reply is whole
+	fails         // it tells of an error
+	garbles       // it is no event
+	misleads      // it marks the end of a reply that isn't whole
+)
+
+// follow reads to the end of the reply.
+func follow(s *egress.Stream, t talk, key string) error {
+	events := newSSEReader(s, provider.MaxEventBytes)
+	for {
+		e, err := events.next()
+		switch {
+		case errors.Is(err, errEventTooLarge):
+			return s.TooLarge(err)
+		case err == io.EOF && t.finished(): //nolint:errorlint // a connection that broke off has another one
+			return nil
+		case err != nil:
+			return s.Fault(fmt.Errorf("read a stream: %w", err))
+		}
+		switch t.take(e) {
+		case goesOn:
+		case begins:
+			s.Begun()
+		case ends:
+			return nil
+		case fails:
+			return told(e.data, key)
+		case garbles:
+			return s.NoEvent(nil)
+		case misleads:
+			return &provider.Error{
+				Class: provider.Retryable, Code: llmq.CodeProviderError, Status: s.Status, Message: "the provider's stream ended before its reply was whole",
+			}
+		}
+	}
+}
+
+// chatTalk is the stream of a chat completion. Usage is always asked for, since the call is settled by it; the event that tells it
+// is passed on to none but those who asked for it themselves (case H22).
+type chatTalk struct {
+	emit       provider.Emit
+	wantsUsage bool // the caller asked for it
+
+	usage   *provider.Usage
+	choices map[int]bool // by index; true once it has its finish reason
+	frame   []byte
+}
+
+func (c *chatTalk) used() *provider.Usage { return c.usage }
+
+// asking adds the question for usage to the edits of a body.
+func (c *chatTalk) asking(edits editor) editor {
+	return func(d draft, req provider.Request) ([]edit, error) {
+		es, err := edits(d, req)
+		if err != nil {
+			return nil, err
+		}
+		var usage []edit
+		c.wantsUsage, usage = askUsage(d)
+		return append(es, usage...), nil
+	}
 }
 
 // askUsage makes the body ask for usage, and reports whether it did so before.
@@ -82,93 +157,53 @@ func askUsage(d draft) (before bool, es []edit) {
 	return false, nil // the provider will say what is wrong with it
 }
 
-// relay passes a stream's events on.
-type relay struct {
-	stream     *egress.Stream
-	key        string
-	wantsUsage bool
-	emit       provider.Emit
-
-	usage   *provider.Usage
-	content bool         // some was emitted
-	choices map[int]bool // by index; true once it has its finish reason
-	frame   []byte
-}
-
-// run reads to the end of the reply. It is whole at its mark; where a server knows none, when the connection ends
-// after every choice has told why it finished.
-func (r *relay) run() error {
-	r.choices = map[int]bool{}
-	events := newSSEReader(r.stream, provider.MaxEventBytes)
-	for {
-		e, err := events.next()
-		switch {
-		case errors.Is(err, errEventTooLarge):
-			return &provider.Error{
-				Class: provider.TargetFatal, Code: llmq.CodeProviderError, Status: r.stream.Status,
-				Message: fmt.Sprintf("an event of the provider's stream has more than %d MiB", provider.MaxEventBytes>>20), Err: err,
-			}
-		case err != nil:
-			if r.isWhole(err) {
-				return nil
-			}
-			return r.stream.Fault(fmt.Errorf("read a stream: %w", err))
-		case string(e.data) != doneMark:
-		case len(r.choices) == 0:
-			return &provider.Error{
-				Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.stream.Status, Message: "the provider's stream ended before it began",
-			}
-		default:
-			return nil
+// take ends at the mark that ends a stream on this wire, and does not emit it.
+func (c *chatTalk) take(e sseEvent) step {
+	if string(e.data) == doneMark {
+		if len(c.choices) == 0 {
+			return misleads
 		}
-		if err := r.pass(e); err != nil {
-			return err
-		}
+		return ends
 	}
-}
-
-// pass looks at one event and emits it.
-func (r *relay) pass(e sseEvent) error {
 	if !egress.Sound(e.data) {
-		return &provider.Error{
-			Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.stream.Status, Message: "the provider's stream holds what is no event",
-		}
+		return garbles
 	}
 	top := gjson.ParseBytes(e.data)
 	choices := top.Get("choices")
-	if failed := top.Get("error"); e.name == "error" || failed.Exists() && failed.Type != gjson.Null {
-		return r.failed(e.data, failed)
+	if e.name == "error" || isThere(top.Get("error")) {
+		return fails
 	}
 	if e.name != "" && !choices.Exists() {
-		return nil // a ping, or whatever else is no part of the reply (case H20)
+		return goesOn // a ping, or whatever else is no part of the reply (case H20)
 	}
-	told := top.Get("usage")
 	if u := usageOf(e.data); u != nil {
-		r.usage = u
+		c.usage = u
 	}
-	if !r.wantsUsage && told.IsObject() && choices.IsArray() && len(choices.Array()) == 0 {
-		return nil
+	if !c.wantsUsage && top.Get("usage").IsObject() && choices.IsArray() && len(choices.Array()) == 0 {
+		return goesOn
 	}
-	content := r.look(choices)
-	if content && !r.content {
-		r.content = true
-		r.stream.Begun()
+	content := c.look(choices)
+	c.frame = appendSSE(c.frame[:0], "", e.data)
+	c.emit(c.frame, content)
+	if content {
+		return begins
 	}
-	r.frame = appendSSE(r.frame[:0], e.data)
-	r.emit(r.frame, content)
-	return nil
+	return goesOn
 }
 
 // look notes which choices have finished, and reports whether any of them says something.
-func (r *relay) look(choices gjson.Result) (content bool) {
-	choices.ForEach(func(_, c gjson.Result) bool {
-		index := int(c.Get("index").Int())
-		if finish := c.Get("finish_reason"); finish.Exists() && finish.Type != gjson.Null {
-			r.choices[index], content = true, true
-		} else if !r.choices[index] {
-			r.choices[index] = false
+func (c *chatTalk) look(choices gjson.Result) (content bool) {
+	if c.choices == nil {
+		c.choices = map[int]bool{}
+	}
+	choices.ForEach(func(_, choice gjson.Result) bool {
+		index := int(choice.Get("index").Int())
+		if isThere(choice.Get("finish_reason")) {
+			c.choices[index], content = true, true
+		} else if !c.choices[index] {
+			c.choices[index] = false
 		}
-		c.Get("delta").ForEach(func(name, v gjson.Result) bool {
+		choice.Get("delta").ForEach(func(name, v gjson.Result) bool {
 			content = content || name.Str != "role" && !empty(v)
 			return true
 		})
@@ -176,6 +211,18 @@ func (r *relay) look(choices gjson.Result) (content bool) {
 	})
 	return content
 }
+
+// finished reports whether every choice has told why it ended: a server that knows no mark ends so.
+func (c *chatTalk) finished() bool {
+	for _, finished := range c.choices {
+		if !finished {
+			return false
+		}
+	}
+	return len(c.choices) > 0
+}
+
+func isThere(v gjson.Result) bool { return v.Exists() && v.Type != gjson.Null }
 
 // empty reports whether v says nothing: some servers send members that have no value yet.
 func empty(v gjson.Result) bool {
@@ -189,27 +236,4 @@ func empty(v gjson.Result) bool {
 	default:
 		return false
 	}
-}
-
-// failed makes an error of an event that tells of one. Its code, where it is a number, is the status that the
-// provider would have answered with.
-func (r *relay) failed(data []byte, e gjson.Result) error {
-	status := http.StatusInternalServerError
-	if code := int(e.Get("code").Int()); code >= 400 && code < 600 {
-		status = code
-	}
-	return classify(egress.Reply{Status: status, Header: http.Header{}, Body: data}, time.Now(), r.key)
-}
-
-// isWhole reports whether the reply was whole when its connection ended without the mark.
-func (r *relay) isWhole(end error) bool {
-	if end != io.EOF || len(r.choices) == 0 { //nolint:errorlint // a connection that broke off has another one
-		return false
-	}
-	for _, finished := range r.choices {
-		if !finished {
-			return false
-		}
-	}
-	return true
 }

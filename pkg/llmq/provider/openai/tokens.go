@@ -16,9 +16,10 @@ var noText = map[string]bool{
 
 var _ provider.Measurer = (*Provider)(nil)
 
-// Measure is that of [provider.Measurer]. Input is the text of messages and of what tools, functions and
-// the reply's schema are described with; a token's number, as embeddings take them, is four characters. Output is the larger of
-// max_completion_tokens and max_tokens, times n: every choice is charged.
+// Measure is that of [provider.Measurer]. Input is the text of messages, or of a response's input and instructions, and of what
+// tools, functions and the reply's schema are described with; a token's number, as embeddings take them, is four
+// characters. Output is max_output_tokens of a response; of a chat the larger of max_completion_tokens and max_tokens, times n:
+// every choice is charged.
 func (p *Provider) Measure(req provider.Request) provider.Load {
 	d, err := read(req.Body)
 	if err != nil {
@@ -32,26 +33,30 @@ func (p *Provider) Measure(req provider.Request) provider.Load {
 		}
 		return provider.Load{InputChars: chars, NoOutput: true}
 	}
-	var load provider.Load
-	for _, name := range []string{"messages", "tools", "functions", "response_format"} {
-		load.InputChars += provider.TextChars(d.value(name), noText)
-	}
-	most, n := d.most(), 1
-	if p.injects(d, req) {
-		most = req.DefaultMaxOutput
-	}
-	if given, ok := d.number("n"); ok {
+	texts, most, n := []string{"messages", "tools", "functions", "response_format"}, d.most(req.Op), 1
+	if req.Op == llmq.OpResponses {
+		texts = []string{"input", "instructions", "tools", "text"}
+	} else if given, ok := d.number("n"); ok {
 		n = given
 	}
-	load.MaxOutput = provider.Choices(most, n)
+	if p.injects(d, req) != "" {
+		most = req.DefaultMaxOutput
+	}
+	load := provider.Load{MaxOutput: provider.Choices(most, n)}
+	for _, name := range texts {
+		load.InputChars += provider.TextChars(d.value(name), noText)
+	}
 	return load
 }
 
-// usageOf reads what a reply says of its cost; nil where it says nothing. What was read from a
-// cache counts: OpenAI's limits know no discount for it.
+// usageOf reads what a reply says of its cost, under the names of chats or of responses; nil where it says nothing. What was
+// read from a cache counts: OpenAI's limits know no discount for it.
 func usageOf(reply []byte) *provider.Usage {
 	usage := gjson.GetBytes(reply, "usage")
-	u := provider.Usage{Input: count(usage, "prompt_tokens"), Output: count(usage, "completion_tokens")}
+	u := provider.Usage{
+		Input:  max(count(usage, "prompt_tokens"), count(usage, "input_tokens")),
+		Output: max(count(usage, "completion_tokens"), count(usage, "output_tokens")),
+	}
 	if u == (provider.Usage{}) {
 		u.Input = count(usage, "total_tokens") // some servers tell no more of embeddings
 	}

@@ -23,6 +23,9 @@ type Features struct {
 	Request provider.Request
 	Reply   string
 
+	// Wires are those that the provider speaks; none is that of Request.Op alone.
+	Wires []llmq.Wire
+
 	// Path and Body are what the upstream must see, the path as it is on the wire, escapes and all.
 	Path string
 	Body string

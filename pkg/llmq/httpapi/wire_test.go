@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+)
+
+// A18: a call on a wire that its model does not speak is refused with a URL that works, for every pair of wires and
+// every route, and what is named works.
+func TestServeHTTP_A18WrongWireNamesAURLThatWorks(t *testing.T) {
+	t.Parallel()
+	speaks := map[llmq.Wire]string{llmq.WireOpenAI: "chat-a", llmq.WireConverse: "conv-a", llmq.WireInvoke: "raw-a"}
+	for _, rt := range table() {
+		for wire, model := range speaks {
+			if rt.op == "" || rt.op.Wire() == wire {
+				continue
+			}
+			t.Run(string(rt.op)+" of "+model, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, ok)
+				w := b.send(http.MethodPost, strings.Replace(rt.Path, modelID, model, 1), `{"model":"`+model+`"}`)
+				if w.Code != http.StatusBadRequest || w.Header().Get("X-LLMQ-Error-Code") != "wrong_wire" || len(b.calls.requests()) != 0 {
+					t.Fatalf("got %d %s", w.Code, w.Body)
+				}
+				for _, way := range ways(t, w.Body.String()) {
+					method, path, _ := strings.Cut(way, " ")
+					m, err := match(method, path)
+					if err != nil || m.op.Wire() != wire {
+						t.Errorf("%s does not serve %s: %v", way, wire, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// ways are the calls that an error names.
+func ways(t *testing.T, body string) []string {
+	t.Helper()
+	_, after, found := strings.Cut(body, "called at ")
+	if !found {
+		_, after, found = strings.Cut(body, "call it at ")
+	}
+	if !found {
+		t.Fatalf("no way out: %s", body)
+	}
+	named, _, _ := strings.Cut(after, `"`)
+	return strings.Split(named, " or ")
+}
+
+// What is named does the same: a reply that comes whole or in events, vectors or text.
+func TestServeHTTP_A18WayOutIsOfTheSameKind(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ path, body, want string }{
+		{"/model/chat-a/converse", `{}`, "POST /v1/chat/completions or POST /v1/responses"},
+		{"/model/chat-a/converse-stream", `{}`, "POST /v1/chat/completions or POST /v1/responses"},
+		{"/model/chat-a/invoke", `{}`, "POST /v1/chat/completions or POST /v1/responses or POST /v1/embeddings"},
+		{"/model/conv-a/invoke", `{}`, "POST /model/conv-a/converse"},
+		{"/model/conv-a/invoke-with-response-stream", `{}`, "POST /model/conv-a/converse-stream"},
+		{"/model/raw-a/converse", `{}`, "POST /model/raw-a/invoke"},
+		{"/model/raw-a/converse-stream", `{}`, "POST /model/raw-a/invoke-with-response-stream"},
+		{"/v1/chat/completions", `{"model":"` + testARN + `"}`, "POST /model/" + url.PathEscape(testARN) + "/converse or POST /model/" + url.PathEscape(testARN) + "/converse-stream"},
+		{"/v1/responses", `{"model":"raw-a"}`, "POST /model/raw-a/invoke or POST /model/raw-a/invoke-with-response-stream"},
+		{"/v1/embeddings", `{"model":"raw-a"}`, "POST /model/raw-a/invoke"},
+	} {
+		b := setup(t, ok)
+		w := b.send(http.MethodPost, tc.path, tc.body)
+		if got := strings.Join(ways(t, w.Body.String()), " or "); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.path, got, tc.want)
+		}
+	}
+}
+
+// A8: what is asked for on each route reaches the call as it came, under its own operation; a model id may be an ARN.
+func TestServeHTTP_OperationsReachTheCall(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		path, body string
+		op         llmq.Op
+		model      string
+		stream     bool
+	}{
+		{"/v1/responses", ` {"model":"chat-a","input":"<b>","store":true,"n":1.0}`, llmq.OpResponses, "chat-a", false},
+		{"/v1/responses", `{"model":"chat-a@eu","input":[],"stream":true}`, llmq.OpResponses, "chat-a@eu", true},
+		{"/model/raw-a/invoke", ` {"max_tokens":1.0e1,"stream":true}`, llmq.OpInvoke, "raw-a", false},
+		{"/model/" + url.PathEscape(rawARN) + "/invoke", `{"inputText":"x"}`, llmq.OpInvoke, rawARN, false},
+		{"/model/" + strings.ReplaceAll(url.QueryEscape(rawARN), "+", "%20") + "/invoke-with-response-stream", `{}`, llmq.OpInvokeStream, rawARN, true},
+	} {
+		b := setup(t, ok)
+		b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) {
+			return nil, llmq.Errorf(llmq.CodeTimeout, "enough")
+		}
+		w := b.send(http.MethodPost, tc.path, tc.body)
+		rs := b.calls.requests()
+		if len(rs) != 1 {
+			t.Errorf("%s: %d %s", tc.path, w.Code, w.Body)
+			continue
+		}
+		if r := rs[0]; r.Op != tc.op || r.Model.String() != tc.model || r.Stream != tc.stream || string(r.Body) != tc.body {
+			t.Errorf("%s: handed over %+v", tc.path, r)
+		}
+	}
+}
+
+// A20: refused with the field's name, in the caller's shape, before anything is handed over.
+func TestServeHTTP_A20BackgroundAndStoredResponsesAre400(t *testing.T) {
+	t.Parallel()
+	for field, value := range map[string]string{"background": "true", "previous_response_id": `"resp_1"`, "conversation": `"conv_1"`} {
+		b := setup(t, ok)
+		w := b.send(http.MethodPost, "/v1/responses", `{"model":"chat-a","input":"x","`+field+`":`+value+`}`)
+		b.refused(t, w, http.StatusBadRequest, llmq.CodeUnsupported)
+		if !strings.Contains(w.Body.String(), `"param":"`+field+`"`) {
+			t.Errorf("%s is not named: %s", field, w.Body)
+		}
+	}
+}
+
+// A18: the list of models says which wires each speaks.
+func TestModels_ListWires(t *testing.T) {
+	t.Parallel()
+	b := setup(t, ok)
+	var list struct {
+		Data []struct {
+			ID    string      `json:"id"`
+			Wires []llmq.Wire `json:"wires"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(b.send(http.MethodGet, "/v1/models", "").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, m := range list.Data {
+		for _, w := range m.Wires {
+			got[m.ID] += string(w) + " "
+		}
+	}
+	for id, want := range map[string]string{"chat-a": "openai ", "conv-a": "converse ", "both-a": "openai converse ", "raw-a": "invoke "} {
+		if got[id] != want {
+			t.Errorf("%s speaks %q, want %q", id, got[id], want)
+		}
+	}
+}
