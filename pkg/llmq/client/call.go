@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 )
 
@@ -140,10 +141,11 @@ func (c *Client) newRequest(ctx context.Context, op llmq.Op, model string, body 
 	if err := strictjson.Check(body, strictjson.Default()); err != nil {
 		return r, fmt.Errorf("check the body: %w", err)
 	}
-	r.Stream = op == llmq.OpConverseStream
+	if r.Stream, err = opbody.Stream(op, body); err != nil {
+		return r, err
+	}
 	if op.Wire() == llmq.WireOpenAI {
 		model = gjson.GetBytes(body, "model").String()
-		r.Stream = gjson.GetBytes(body, "stream").Type == gjson.True
 	}
 	if r.Model, err = llmq.ParseModelRef(model); err != nil {
 		return r, err

@@ -111,7 +111,7 @@ func TestBedrockSDK_Invokes(t *testing.T) {
 // The same while it comes, with the exceptions that it knows.
 func TestBedrockSDK_StreamsInvocations(t *testing.T) {
 	t.Parallel()
-	chunk := frame(t, "chunk", `{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(`{"type":"x"}`))+`"}`)
+	chunk := frame("chunk", `{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(`{"type":"x"}`))+`"}`)
 	for name, tc := range map[string]struct {
 		end error
 		is  func(error) bool
