@@ -319,8 +319,20 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		State: map[string]string{"res": "deadA expires=@1300"},
 	},
 	{
-		Name:  "cancel: of a dead end changes nothing",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("cancel", 10, cancelling, "0 1"), do("take", 20, againB, "1 2 0 0 0 0")},
+		Name: "cancel: of a dead end, whose message may have been sent again: it ends it, and no generation begins it any more",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("cancel", 10, cancelling, "1 1"), do("cancel", 11, cancelling, "1 1"),
+			do("finish", 12, buryA1, "0"), do("take", 20, againB, "0 2 0 0 0 1"), do("expire", 2000, expireAgain, "0 0"),
+		},
+		State: map[string]string{"clm": "attempts=0 cancelled=1 dead=0 fence=2 hash=h owner= state=done takeovers=0 until_ms=@100 expires=@5010", "res": "gone expires=@310"},
+	},
+	{
+		Name: "cancel: of a later generation that runs, and of one whose owner died",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("take", 30, againB, "1 2 0 0 0 0"), do("cancel", 40, cancelling, "2 1"),
+			do("cancel", 130, cancelling, "1 1"), do("take", 140, againC, "0 3 0 0 0 1"),
+		},
+		State: map[string]string{"res": "gone expires=@430"},
 	},
 	{
 		Name:  "submit: new, then known, then another body",

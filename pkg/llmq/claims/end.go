@@ -83,7 +83,7 @@ func (s *Store) Expire(b *luascript.Batch, r llmq.Request, hash, owner string, r
 type CancelState int
 
 const (
-	// CancelLate means that the request had ended otherwise; nothing is changed.
+	// CancelLate means that the request had ended otherwise, for good; nothing is changed.
 	CancelLate CancelState = iota
 	// CancelDone means that it has ended as cancelled, now or before: its waiters are told, and no worker
 	// will begin it.
@@ -98,8 +98,8 @@ type Cancellation struct {
 	Known bool // it was submitted or taken before; one that is not is refused when it comes
 }
 
-// Cancel ends the request that a tenant knows as id. result says [llmq.CodeCancelled]. Repeated
-// after a lost answer it changes nothing more.
+// Cancel ends the request that a tenant knows as id. result says [llmq.CodeCancelled]. A dead end ([Store.Bury]) is replaced,
+// for its message may have been sent again. Repeated after a lost answer it changes nothing more.
 func (s *Store) Cancel(b *luascript.Batch, tenant, id string, result []byte) luascript.Pending[Cancellation] {
 	k := s.keys.Call(tenant, llmq.NewRID(tenant, id))
 	call := b.Script(&s.cancel, []string{k.Claim, k.Result, k.Submission}, "", result, ResultLife.Milliseconds(), Keep.Milliseconds(), k.Wake, s.keys.Stop(""))

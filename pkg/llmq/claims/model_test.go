@@ -134,7 +134,7 @@ func (m *model) expire(now int64, owner, hash string, gen int64) []int64 {
 func (m *model) cancel(now int64) []int64 {
 	known := int64(1)
 	switch {
-	case m.state == "done":
+	case m.state == "done" && !m.dead:
 		return []int64{m.cancelled, 1}
 	case m.runs(now):
 		m.cancelled = 1
@@ -142,7 +142,7 @@ func (m *model) cancel(now int64) []int64 {
 	case m.state == "":
 		known = 0
 	}
-	m.state, m.owner, m.result, m.cancelled = "done", "", "cancelled", 1
+	m.state, m.owner, m.result, m.cancelled, m.dead = "done", "", "cancelled", 1, false
 	m.fence++
 	return []int64{1, known}
 }

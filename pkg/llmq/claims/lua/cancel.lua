@@ -1,6 +1,7 @@
 #!lua
--- cancel.lua: end a request that nobody runs, or tell its owner to stop.
--- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, cancelled
+-- cancel.lua: end a request that nobody runs, or tell its owner to stop. A dead end is none: the request's message may have
+-- been sent again, and wait.
+-- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, cancelled, dead
 -- KEYS[2] llmq:<env>:res:<tenant hash>:{<rid>}  string  the result
 -- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    deadline_ms
 -- ARGV[1] now_ms     integer, "" = server TIME
@@ -10,7 +11,7 @@
 -- ARGV[5] wake       string, channel that is told with the fence once the result is stored
 -- ARGV[6] stop       string, what the channels of workers begin with; an owner's worker is its part before the slash
 -- Returns {code, known}; code 1 cancelled, now or before: nobody will run it; 2 its owner is told and will store that it
---   was cancelled; 0 it had ended otherwise, and nothing is changed. known 0: neither submitted nor taken so far.
+--   was cancelled; 0 it had ended for good, and nothing is changed. known 0: neither submitted nor taken so far.
 local claim, result_key, sub = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
 if not now then
@@ -20,8 +21,8 @@ end
 local result, result_ms, keep = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local wake, stop = ARGV[5], ARGV[6]
 
-local c = redis.call('HMGET', claim, 'state', 'fence', 'owner', 'until_ms', 'cancelled')
-if c[1] == 'done' then
+local c = redis.call('HMGET', claim, 'state', 'fence', 'owner', 'until_ms', 'cancelled', 'dead')
+if c[1] == 'done' and c[6] ~= '1' then
   if c[5] == '1' then return { 1, 1 } end
   return { 0, 1 }
 end
@@ -36,6 +37,7 @@ local later = math.max(now, tonumber(deadline or 0))
 local fence = tonumber(c[2] or 0) + 1 -- whoever lost it can store nothing any more
 redis.call('SET', result_key, result, 'PXAT', string.format('%.0f', later + result_ms))
 redis.call('HSET', claim, 'state', 'done', 'fence', fence, 'owner', '', 'cancelled', 1)
+if c[6] == '1' then redis.call('HSET', claim, 'dead', 0) end
 redis.call('PEXPIREAT', claim, string.format('%.0f', later + keep))
 redis.call('PUBLISH', wake, fence)
 return { 1, known }
