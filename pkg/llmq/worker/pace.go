@@ -34,7 +34,6 @@ const (
 	afterOutage = 45 * time.Second
 	busyLeast   = time.Second
 	busyMost    = 4 * time.Second
-	busy        = "running_elsewhere" // the engine's reason
 )
 
 // outagePace is for how long a message is handed back that the engine releases. For want of the state
@@ -42,7 +41,7 @@ const (
 // engine knows only of its own call (FEATURES C9).
 func (w *Worker) outagePace(deadline time.Time, v engine.Verdict) time.Duration {
 	switch {
-	case v.Reason == busy && w.Store.BackWithin(afterOutage):
+	case v.Reason == engine.ReasonBusy && w.Store.BackWithin(afterOutage):
 		return min(v.After, busyLeast+rand.N(busyMost-busyLeast)) //nolint:gosec // as below
 	case v.Reason != engine.ReasonStoreUnavailable:
 		return v.After
