@@ -119,6 +119,24 @@ func (s *Store) Done(b *luascript.Batch, r llmq.Request) luascript.Pending[bool]
 	}
 }
 
+// Begun reports whether r may have been tried: somebody runs it or has died over it, or attempts are counted.
+func (s *Store) Begun(b *luascript.Batch, r llmq.Request) luascript.Pending[bool] {
+	claim := s.keys.Call(r.Tenant, r.RID()).Claim
+	state, attempts, takeovers := b.Command("HGET", claim, "state"), b.Command("HGET", claim, "attempts"), b.Command("HGET", claim, "takeovers")
+	return func() (bool, error) {
+		is, _, err := state.Text()
+		tried, _, triedErr := attempts.Text()
+		died, _, diedErr := takeovers.Text()
+		return is == "running" || counts(tried) || counts(died), errors.Join(err, triedErr, diedErr)
+	}
+}
+
+// counts reports whether the text is a number above 0.
+func counts(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n > 0
+}
+
 // Over reports whether a message of r has nothing left to run: r has ended, and not as a dead letter that r's generation
 // begins anew.
 func (s *Store) Over(b *luascript.Batch, r llmq.Request) luascript.Pending[bool] {

@@ -62,7 +62,7 @@ type Expiry struct {
 	Wait  time.Duration // Running and Early: when to come back
 }
 
-// Expire ends r with a result that says [llmq.CodeExpired], where its deadline has passed on
+// Expire ends r with a result that says that its deadline has passed, where it has on
 // the store's clock, no other owner runs it and nothing is stored. Nothing else stores that
 // end, so workers whose clocks differ can't disagree about it. A later generation's replaces a dead end. owner is that of the
 // caller's claim, or unique where it has none.

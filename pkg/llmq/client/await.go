@@ -127,9 +127,25 @@ const lastLook = time.Second
 func (c *Client) ended(ctx context.Context, r llmq.Request) (llmq.Result, error) {
 	res, err := c.look(ctx, r, false)
 	if err == nil && res == nil {
-		err = llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", r.ID)
+		err = c.unanswered(ctx, r)
 	}
 	return own(res), err
+}
+
+// unanswered is why nothing is stored of a request whose deadline has passed: nobody began it, or whoever did is still to be heard of, or dead.
+func (c *Client) unanswered(ctx context.Context, r llmq.Request) error {
+	var b luascript.Batch
+	begun := c.Claims.Begun(&b, r)
+	if err := b.Run(ctx, c.Valkey); err != nil {
+		return err
+	}
+	switch tried, err := begun(); {
+	case err != nil:
+		return err
+	case tried:
+		return llmq.Errorf(llmq.CodeTimeout, "the request %s was begun and has no stored result by its deadline; its provider may have been called", r.ID)
+	}
+	return llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", r.ID)
 }
 
 // look reads the result once after the send, in case it came before the subscription

@@ -148,7 +148,7 @@ func (c *Client) Close() { c.replays.close() }
 // of a known request, whichever is first: no result comes later. Every error
 // is an [*llmq.Error]. When ctx ends first it is [llmq.CodeTimeout]; the
 // request runs on until its own deadline, and the same id takes it up again. Past that
-// deadline it is the stored end, or [llmq.CodeExpired] where there is none.
+// deadline it is the stored end; where there is none, [llmq.CodeTimeout] if somebody had begun it, else [llmq.CodeExpired].
 func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	ctx, cancel := context.WithDeadline(ctx, r.Deadline.Add(grace))
 	defer cancel()

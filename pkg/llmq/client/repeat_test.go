@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
 // silence makes a request that was sent, and never ends.
@@ -40,12 +42,42 @@ func TestDo_RepeatWaitsNoLongerThanWhatWasSentMayRun(t *testing.T) {
 					t.Errorf("told after %v, the first ended %v after this began", now.Sub(start), end.Sub(start))
 				}
 				if wait > 0 {
-					if diff := cmp.Diff([][]string{{"evalsha"}, {"hget", "get"}}, r.trips.Seen()); diff != "" {
+					if diff := cmp.Diff([][]string{{"evalsha"}, {"hget", "get"}, {"hget", "hget", "hget"}}, r.trips.Seen()); diff != "" {
 						t.Errorf("round trips (-want +got):\n%s", diff)
 					}
 				}
 				all.Wait()
 				r.want(1, 0)
+			})
+		})
+	}
+}
+
+// DS15: what a worker has begun, and is not heard of any more, may have been paid for.
+func TestDo_BegunRequestWithoutAnEndHasNotExpired(t *testing.T) {
+	t.Parallel()
+	for name, of := range map[string]struct {
+		progress claims.Progress
+		returned bool
+		code     llmq.Code
+	}{
+		"it runs, or its worker is dead": {claims.Progress{}, false, llmq.CodeTimeout},
+		"handed back after an attempt":   {claims.Progress{Attempts: 1}, true, llmq.CodeTimeout},
+		"handed back without any":        {claims.Progress{}, true, llmq.CodeExpired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, nil, func(t *testing.T, r *rig) {
+				req := request()
+				taken := batch(r, func(b *luascript.Batch) luascript.Pending[claims.Take] {
+					return r.claims.Take(b, req, claims.BodyHash(req), "dead/1")
+				})
+				if of.returned {
+					batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+						return r.claims.Defer(b, taken.Claim, 0, of.progress)
+					})
+				}
+				r.wantError(t.Context(), req, of.code)
 			})
 		})
 	}

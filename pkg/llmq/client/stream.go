@@ -197,7 +197,7 @@ func (s *stream) missing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", s.r.ID)
+	return s.client.unanswered(ctx, s.r)
 }
 
 // look ends the stream where its owner has died in its midst, and notes when to look again.

@@ -59,12 +59,12 @@ func (r *run) tooLate(after time.Duration) bool {
 	return r.come().Attempts > 0 && !r.window().InTime(max(after, shortestRelease))
 }
 
-// expire ends a request that was never tried by its deadline. Whether that has passed is for the store's
+// expire ends a request by its deadline. Whether that has passed is for the store's
 // clock to say; where it is a moment ahead, the moment is waited for by whoever has the claim.
 func (r *run) expire(ctx context.Context) Verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	why := llmq.Errorf(llmq.CodeExpired, "the deadline passed before there was an answer; unless a worker died over the request, no provider was called")
+	why := r.unanswered()
 	why.Meta = r.meta
 	stored, err := llmq.EncodeResult(llmq.Result{RID: r.Request.RID(), Tenant: r.Request.Tenant, BodyHash: r.hash, Err: why}, nil)
 	if err != nil {
@@ -89,6 +89,18 @@ func (r *run) expire(ctx context.Context) Verdict {
 	}
 }
 
+// unanswered words the end of a request whose deadline has passed without one. It has expired only where nothing was paid for it:
+// a worker that died over it may have called a provider, and what was tried was (DS15).
+func (r *run) unanswered() *llmq.Error {
+	switch attempts := max(r.come().Attempts, r.claim.Progress.Attempts); {
+	case r.claim.Takeovers > 0:
+		return llmq.Errorf(llmq.CodeTimeout, "the deadline passed after a worker had died over the request; its provider may have been called, and no reply was kept")
+	case attempts > 0:
+		return llmq.Errorf(llmq.CodeTimeout, "the deadline passed before the request could be tried again; %d attempts were made", attempts)
+	}
+	return llmq.Errorf(llmq.CodeExpired, "the deadline passed before the request was begun; no provider was called")
+}
+
 // tryExpire asks once, and returns a slot that is held.
 func (r *run) tryExpire(ctx context.Context, stored []byte) (claims.Expiry, error) {
 	var b luascript.Batch
@@ -110,7 +122,7 @@ func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) V
 	case claims.Ended:
 		r.result = &llmq.Result{Err: why}
 		r.logFailure(ctx, slog.LevelInfo, "call_failed", why)
-		return Verdict{Action: Stored, Reason: reasonExpired}
+		return Verdict{Action: Stored, Reason: string(why.Code)}
 	case claims.HasEnded:
 		return Verdict{Action: Stored, Reason: "already_stored", KeepBody: true} // it may be a dead one
 	case claims.Running:

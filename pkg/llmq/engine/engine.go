@@ -164,7 +164,6 @@ const (
 	reasonLost        = "claim_lost"
 	reasonRetry       = "retry_later"
 	reasonEarly       = "deadline_ahead"
-	reasonExpired     = "expired"
 	reasonCancelled   = "cancelled"
 	reasonRecovered   = "reply_recovered"
 	reasonOutdated    = "later_generation"

@@ -6,12 +6,14 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
 
-// A4, B6: a request that was cut off by the end of its process and expired before another
-// could try is told with the attempt that was made: it may have been paid for.
-func TestRun_ExpiredRequestTellsItsAttempts(t *testing.T) {
+// A4, B6, DS15: a request that was cut off by the end of its process and whose deadline passed before another
+// could try has not expired: an attempt was made, and may have been paid for.
+func TestRun_OverdueRequestTellsItsAttempts(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
 		r.play(answers("{}", 50*time.Second))
@@ -23,12 +25,39 @@ func TestRun_ExpiredRequestTellsItsAttempts(t *testing.T) {
 		}
 		v.Defer(t.Context())
 		time.Sleep(v.After + 5*time.Second)
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "expired")
-		res := r.stored(req)
-		if res == nil || res.Err == nil || res.Err.Code != llmq.CodeExpired || res.Meta().Attempts != 1 {
-			t.Errorf("stored %+v, want expired with one attempt", res)
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "timeout")
+		if e := r.wantStored(req, llmq.CodeTimeout); e.Meta.Attempts != 1 {
+			t.Errorf("stored %+v, want one attempt", e.Meta)
 		}
 	})
+}
+
+// DS15: a worker died over it, by its claim's lapse after the deadline or before it: its provider may have been called.
+func TestRun_OverdueRequestOverWhichAWorkerDiedMayHaveRun(t *testing.T) {
+	t.Parallel()
+	for name, since := range map[string]struct{ kept, deadline time.Duration }{
+		"within the lease of the dead": {0, claims.Lease / 2},
+		"given back by the next":       {claims.Lease + time.Second, claims.Lease + 10*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, nil, func(t *testing.T, r *rig) {
+				req := request()
+				req.Deadline = time.UnixMilli(time.Now().Add(since.deadline).UnixMilli())
+				r.take(req, "dead")
+				if since.kept > 0 {
+					time.Sleep(since.kept)
+					claim := r.take(req, "next").Claim
+					batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] { return r.claims.Defer(b, claim, 0, claims.Progress{}) })
+				}
+				time.Sleep(claims.Lease)
+				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "timeout")
+				if e := r.wantStored(req, llmq.CodeTimeout); e.Meta.Takeovers != 1 {
+					t.Errorf("stored %+v, want one takeover", e.Meta)
+				}
+			})
+		})
+	}
 }
 
 // DS14, DS36, A4: where nobody could try it again before its deadline, whoever sees that ends it, at once and with
