@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -30,6 +31,8 @@ func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery
 		Alone: func(ctx context.Context, deaths int) bool {
 			ctx, cancel := either(ctx, waiting)
 			defer cancel()
+			ctx, cancel = context.WithTimeout(ctx, aloneWithin(m.ReceiveCount))
+			defer cancel()
 			return me.secede(ctx, deaths)
 		},
 		Bury: func(ctx context.Context, l engine.Letter) error {
@@ -41,13 +44,27 @@ func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery
 // notAlone is the reason of a release of a message that did not get to run by itself, the engine's, or beside none that must.
 const notAlone = "must_run_alone"
 
-// patience is how long a message waits here while another runs by itself. That one may take as long as its provider does, and
-// other processes are free.
-const patience = 5 * time.Second
+const (
+	// patience is how long a message waits here while another runs by itself. That one may take as long as its provider does, and
+	// other processes are free. Who waits for longer to be by itself lets in no newcomers any more.
+	patience = 5 * time.Second
+	// patienceAlone is how long one waits to be by itself on its first two receives, and lastPatience afterwards: SQS puts
+	// a message behind its whole backlog that was received three times and comes back.
+	patienceAlone = 10 * time.Second
+	lastPatience  = 30 * time.Second
+	freeReturns   = 2
+)
+
+func aloneWithin(receives int) time.Duration {
+	if receives <= freeReturns {
+		return patienceAlone
+	}
+	return lastPatience
+}
 
 // company is who runs in a process at once: messages side by side, or one that killed a worker before, by itself. Whoever may
-// kill waits for all that can't, so that no message dies of its neighbour twice (FEATURES B17). Only one such waits or
-// runs here: a worker's death leaves a whole batch of them, most of them innocent, and other processes take the rest.
+// kill waits for all that can't, so that no message dies of its neighbour twice (FEATURES B17). A worker's death leaves a whole
+// batch of such, most of them innocent: they run one after the other, those over which most workers died last.
 type company struct {
 	mu       sync.Mutex // guards all below, and the members'
 	together int        // messages that run side by side
@@ -59,6 +76,7 @@ type company struct {
 type member struct {
 	*company
 	deaths int           // of its workers; 0 runs beside others
+	since  time.Time     // when it began to wait
 	in     chan struct{} // closed once it may run
 	runs   bool
 }
@@ -69,8 +87,8 @@ func (c *company) join(ctx context.Context) (*member, bool) {
 	return m, m.wait(ctx, 0)
 }
 
-// secede waits until nobody else runs, and keeps everybody out until m leaves. It reports false where another does so
-// already or ctx ended first; then m runs no more.
+// secede waits until nobody else runs, and keeps everybody out until m leaves. It reports false where ctx ended first; then
+// m runs no more.
 func (m *member) secede(ctx context.Context, deaths int) bool {
 	m.leave()
 	return m.wait(ctx, max(1, deaths))
@@ -78,11 +96,7 @@ func (m *member) secede(ctx context.Context, deaths int) bool {
 
 func (m *member) wait(ctx context.Context, deaths int) bool {
 	m.mu.Lock()
-	if deaths > 0 && m.hasLoner() {
-		m.mu.Unlock()
-		return false
-	}
-	m.deaths, m.in = deaths, make(chan struct{})
+	m.deaths, m.since, m.in = deaths, time.Now(), make(chan struct{})
 	in := m.in
 	m.waiting = append(m.waiting, m)
 	m.admit()
@@ -94,18 +108,13 @@ func (m *member) wait(ctx context.Context, deaths int) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, w := range m.waiting {
-		if w == m {
-			m.waiting = append(m.waiting[:i:i], m.waiting[i+1:]...)
-			return false
-		}
+	i := slices.Index(m.waiting, m)
+	if i < 0 {
+		return true // it was let in at the last moment
 	}
-	return true // it was let in at the last moment
-}
-
-// hasLoner reports whether anybody is by himself or waits to be; the lock is held.
-func (c *company) hasLoner() bool {
-	return c.alone || slices.ContainsFunc(c.waiting, func(w *member) bool { return w.deaths > 0 })
+	m.waiting = slices.Delete(m.waiting, i, i+1)
+	m.admit() // it may have kept others out
+	return false
 }
 
 // leave ends m's run. It is idempotent.
@@ -127,12 +136,12 @@ func (m *member) leave() {
 // admit lets in who may run; the lock is held.
 func (c *company) admit() {
 	for !c.alone && len(c.waiting) > 0 {
-		first := max(0, slices.IndexFunc(c.waiting, func(w *member) bool { return w.deaths == 0 })) // who can't kill goes first
-		m := c.waiting[first]
+		m := slices.MinFunc(c.waiting, before)
 		if m.deaths > 0 && c.together > 0 {
 			return
 		}
-		c.waiting = append(c.waiting[:first:first], c.waiting[first+1:]...)
+		i := slices.Index(c.waiting, m)
+		c.waiting = slices.Delete(c.waiting, i, i+1)
 		m.runs = true
 		if m.deaths > 0 {
 			c.alone = true
@@ -141,4 +150,16 @@ func (c *company) admit() {
 		}
 		close(m.in)
 	}
+}
+
+// before compares two that wait: who can't kill goes first, then whoever may have killed least; but newcomers don't keep
+// one waiting for ever.
+func before(a, b *member) int {
+	turn := func(m *member) int {
+		if m.deaths > 0 && time.Since(m.since) >= patience {
+			return -1
+		}
+		return min(m.deaths, 1)
+	}
+	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(a.deaths, b.deaths))
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,49 +20,97 @@ func joined(t *testing.T, c *company) *member {
 	return m
 }
 
-// DS46: whoever may kill waits for all that can't; a second such goes away at once.
-func TestCompany_OneLonerWaitsForAll(t *testing.T) {
+// DS46: whoever may kill waits for all that can't; those that may, run one after the other, the likeliest last.
+func TestCompany_WhoMayKillRunsAloneAfterAllOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c company
-		quiet, loner, second := joined(t, &c), joined(t, &c), joined(t, &c)
+		quiet := joined(t, &c)
 		var wg sync.WaitGroup
-		ran := time.Time{}
-		wg.Go(func() {
-			if !loner.secede(t.Context(), 1) {
-				t.Error("the first did not run")
-			}
-			ran = time.Now()
-			time.Sleep(time.Second)
-			loner.leave()
-			loner.leave()
-		})
-		synctest.Wait()
-		began := time.Now()
-		if second.secede(t.Context(), 1) || time.Since(began) != 0 {
-			t.Error("a second one waited, or ran")
+		var order []int // each runs alone, so it needs no lock
+		for _, deaths := range []int{4, 1, 2} {
+			m := joined(t, &c)
+			wg.Go(func() {
+				if !m.secede(t.Context(), deaths) {
+					t.Errorf("the one over which %d workers died did not run", deaths)
+				}
+				order = append(order, deaths)
+				time.Sleep(time.Second)
+				m.leave()
+				m.leave()
+			})
+			synctest.Wait()
 		}
 		time.Sleep(time.Second)
 		newcomer := joined(t, &c) // it can't kill, and goes first
 		quiet.leave()
 		synctest.Wait()
-		if !ran.IsZero() {
-			t.Error("it ran beside a neighbour")
+		if len(order) != 0 {
+			t.Error("one ran beside a neighbour")
+		}
+		began := time.Now()
+		newcomer.leave()
+		wg.Wait()
+		if !slices.Equal(order, []int{1, 2, 4}) || time.Since(began) != 3*time.Second {
+			t.Errorf("they ran as %v in %v", order, time.Since(began))
+		}
+	})
+}
+
+// DS46: who waits to be by itself is not kept waiting by newcomers for ever.
+func TestCompany_NewcomersWaitForWhoHasWaitedLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c company
+		var wg sync.WaitGroup
+		began := time.Now()
+		for i := range 30 { // each second one comes that runs for two
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				m, ok := c.join(t.Context())
+				if !ok {
+					t.Error("not let in")
+				}
+				time.Sleep(2 * time.Second)
+				m.leave()
+			})
+		}
+		time.Sleep(time.Second / 2)
+		m := joined(t, &c)
+		if !m.secede(t.Context(), 1) {
+			t.Error("it did not run")
+		}
+		if waited := time.Since(began); waited > patience+3*time.Second {
+			t.Errorf("it waited %v", waited)
+		}
+		m.leave()
+		wg.Wait()
+	})
+}
+
+// Who gives up while newcomers wait for it lets them in.
+func TestCompany_WhoGivesUpLetsInWhoWaitedForIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c company
+		quiet, loner := joined(t, &c), joined(t, &c)
+		ctx, cancel := context.WithTimeout(t.Context(), patience+2*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if loner.secede(ctx, 1) {
+				t.Error("it ran beside a neighbour")
+			}
+		})
+		time.Sleep(patience + time.Second)
+		began := time.Now()
+		newcomer := joined(t, &c)
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("the newcomer waited %v, want 1s", waited)
 		}
 		newcomer.leave()
-		synctest.Wait()
-		if ran.IsZero() {
-			t.Error("nobody else is there, and it does not run")
-		}
-		if second.secede(t.Context(), 1) {
-			t.Error("a second one ran beside it")
-		}
+		quiet.leave()
 		wg.Wait()
-		last := joined(t, &c)
-		if !last.secede(t.Context(), 5) {
-			t.Error("nobody is left, and it does not run")
-		}
-		last.leave()
 	})
 }
 
