@@ -19,8 +19,8 @@ import (
 const maxAttributes = 10
 
 // deadLetter moves a message to its dead-letter queue with its reason, how it was tried, and the tenant whose
-// it is, for a redrive. Where the message is too full for that, it gives up the hints first and
-// the reason last.
+// it is, for a redrive. Where the message is too full for that, its body is put aside; where that can't be, it gives up the
+// hints first and the reason last.
 func (w *Worker) deadLetter(ctx context.Context, log *slog.Logger, m queue.Message, tenant string, l engine.Letter) error {
 	why := l.Why
 	least := map[string]string{queue.AttrReason: string(why.Code)}
@@ -40,10 +40,18 @@ func (w *Worker) deadLetter(ctx context.Context, log *slog.Logger, m queue.Messa
 			full[name] = m.Attributes[name]
 		}
 	}
-	var err error
-	for _, attrs := range []map[string]string{full, least, nil} {
-		if err = w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: m.Body, Attributes: attrs}); !errors.Is(err, llmq.CodeTooLarge) {
-			break
+	send := func(body []byte, attrs map[string]string) error {
+		return w.Queue.Send(ctx, m.Queue.DLQ(), queue.Outgoing{Body: body, Attributes: attrs})
+	}
+	err := send(m.Body, full)
+	if errors.Is(err, llmq.CodeTooLarge) {
+		if small, ok := w.small(ctx, log, m, tenant, why.Code); ok {
+			err = send(small, full)
+		}
+	}
+	for _, attrs := range []map[string]string{least, nil} {
+		if errors.Is(err, llmq.CodeTooLarge) {
+			err = send(m.Body, attrs)
 		}
 	}
 	if err != nil {
@@ -52,6 +60,23 @@ func (w *Worker) deadLetter(ctx context.Context, log *slog.Logger, m queue.Messa
 	w.Metrics.Count(telemetry.DeadLetters, telemetry.Labels{Code: string(why.Code)}, 1)
 	log.Warn("dead-lettered", "reason", string(why.Code), "attempts", l.Attempts, "class", l.Class, "field", ours(why.Field), "sender", m.SenderID)
 	return nil
+}
+
+// small is a message that names its body instead of holding it. It reports false where that can't be: the message is no envelope,
+// or it is not known to be the one under its id, for the body of another lies where this one's would.
+func (w *Worker) small(ctx context.Context, log *slog.Logger, m queue.Message, tenant string, why llmq.Code) ([]byte, bool) {
+	env, err := llmq.DecodeEnvelope(m.Body)
+	if err != nil || env.Ref != nil || tenant == "" || why == llmq.CodeIdempotencyMismatch {
+		return nil, false
+	}
+	ref, err := w.Bodies.Put(ctx, llmq.Request{ID: env.ID, Tenant: tenant}.BodyKey(), env.Params)
+	if err != nil {
+		log.Warn("body of a dead letter not put aside", "error", err)
+		return nil, false
+	}
+	env.Params, env.Ref = nil, &ref
+	body, err := env.Encode()
+	return body, err == nil
 }
 
 // ours is the part of a field's path that the envelope's form names: what is below it, or unknown, may be a prompt's text.

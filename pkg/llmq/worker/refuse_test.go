@@ -314,3 +314,77 @@ func TestHandle_FullMessageIsDeadLetteredAllTheSame(t *testing.T) {
 		})
 	}
 }
+
+// B14: a dead letter tells its reason and whose it is however full its message was, or it could not be sent again: its body is put aside, at
+// the exact size from which on it must be.
+func TestHandle_FullestMessageKeepsItsReasonAsADeadLetter(t *testing.T) {
+	t.Parallel()
+	const most = 10_000
+	why := engine.Letter{Why: llmq.Errorf(llmq.CodeWorkerCrash, "5 workers ended"), Attempts: 5}
+	attrs := queue.Outgoing{Attributes: map[string]string{
+		queue.AttrReason: "worker_crash", queue.AttrError: "5 workers ended", queue.AttrAttempts: "5", queue.AttrTenant: "t",
+	}}
+	for name, over := range map[string]int{"just fits": 0, "a byte too large": 1, "as large as can be": attrs.Size()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				w.run = func(ctx context.Context, c engine.Call) engine.Verdict {
+					if err := c.Bury(ctx, why); err != nil {
+						t.Errorf("bury: %v", err)
+					}
+					return engine.Verdict{Action: engine.Stored, Reason: "worker_crash", KeepBody: true}
+				}
+				w.fits = func(m queue.Outgoing) bool { return m.Size() <= most }
+				aside := map[string]string{}
+				w.put = func(key string, body []byte) (llmq.Ref, error) {
+					aside[key] = string(body)
+					return llmq.Ref{Key: key, Bytes: int64(len(body)), SHA256: strings.Repeat("0", 64)}, nil
+				}
+				m := message("m", envelope("r-1"))
+				m.Body = []byte(strings.Replace(string(m.Body), `[]`, `[`+strings.Repeat(" ", most-attrs.Size()+over-len(m.Body))+`]`, 1))
+				w.Handle(t.Context(), []queue.Message{m})
+				if len(w.sent) != 1 {
+					t.Fatalf("dead letters: %d", len(w.sent))
+				}
+				if diff := cmp.Diff(attrs.Attributes, w.sent[0].Attributes); diff != "" {
+					t.Errorf("attributes (-want +got):\n%s", diff)
+				}
+				env, err := llmq.DecodeEnvelope(w.sent[0].Body)
+				if err != nil || (env.Ref != nil) != (over > 0) {
+					t.Fatalf("dead letter %.300s, %v", w.sent[0].Body, err)
+				}
+				was, err := llmq.DecodeEnvelope(m.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key := llmq.Request{ID: "r-1", Tenant: "t"}.BodyKey()
+				if over > 0 && (env.Ref.Key != key || aside[key] != string(was.Params)) {
+					t.Errorf("put aside %.80q, named %+v", aside, env.Ref)
+				}
+				was.Params, was.Ref = env.Params, env.Ref
+				if diff := cmp.Diff(was, env); diff != "" {
+					t.Errorf("the rest (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// What is buried for not being the one under its id puts nothing where that one's body may lie.
+func TestHandle_FullestMismatchPutsNothingAside(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.run = func(context.Context, engine.Call) engine.Verdict {
+			return engine.Verdict{Action: engine.Refuse, Err: llmq.Errorf(llmq.CodeIdempotencyMismatch, "another body")}
+		}
+		w.fits = func(m queue.Outgoing) bool { return len(m.Attributes) < 3 }
+		w.put = func(key string, _ []byte) (llmq.Ref, error) {
+			t.Errorf("put %s", key)
+			return llmq.Ref{}, nil
+		}
+		w.Handle(t.Context(), messages(1))
+		if len(w.sent) != 1 || w.sent[0].Attributes[queue.AttrReason] != "idempotency_mismatch" {
+			t.Errorf("dead letters: %+v", w.sent)
+		}
+	})
+}

@@ -23,7 +23,9 @@ type world struct {
 	allowed func(kid, tenant string) (llmq.ModelSet, error)
 	run     func(ctx context.Context, c engine.Call) engine.Verdict
 	get     func(ctx context.Context, ref llmq.Ref) ([]byte, error)
+	put     func(key string, body []byte) (llmq.Ref, error) // nil fails
 	send    func(ctx context.Context, q queue.Name) error
+	fits    func(m queue.Outgoing) bool // a message, into the queue
 	extend  func(ctx context.Context, q queue.Name, leases []queue.Lease) error
 	delete  func(ctx context.Context, q queue.Name, receipts []string) []error
 	remove  func(ctx context.Context, key string) error // a stored body
@@ -87,6 +89,14 @@ func (b bodies) Delete(ctx context.Context, key string) error {
 	return b.remove(ctx, key)
 }
 
+func (b bodies) Put(_ context.Context, key string, body []byte) (llmq.Ref, error) {
+	if b.put == nil {
+		return llmq.Ref{}, llmq.Errorf(llmq.CodeQueueUnavailable, "the body store is away")
+	}
+	b.note("put %s", key)
+	return b.put(key, body)
+}
+
 func (b bodies) Get(ctx context.Context, ref llmq.Ref) ([]byte, error) { return b.get(ctx, ref) }
 
 // allowance lets every key use chat-a, unless the world says otherwise.
@@ -107,6 +117,9 @@ func (q fakeQueue) Send(ctx context.Context, name queue.Name, m queue.Outgoing) 
 			q.note("send to %s failed", name)
 			return err
 		}
+	}
+	if q.fits != nil && !q.fits(m) {
+		return llmq.Errorf(llmq.CodeTooLarge, "too large")
 	}
 	q.mu.Lock()
 	q.sent = append(q.sent, letter{name, m})

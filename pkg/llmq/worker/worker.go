@@ -61,6 +61,7 @@ type messages interface {
 
 // bodies holds what messages' refs point at.
 type bodies interface {
+	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
 	// Get fails as [fs.ErrNotExist] where nothing is stored.
 	Get(ctx context.Context, ref llmq.Ref) ([]byte, error)
 	Delete(ctx context.Context, key string) error
