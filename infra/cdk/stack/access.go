@@ -45,7 +45,8 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 		"sqs:ChangeMessageVisibility",
 	}, queues.sourceARNs()...)
 	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
-	m.allow("TakeRequests", []string{"s3:GetObject", "s3:DeleteObject"}, store.requests())
+	// Put is for a dead letter that is too full to tell its reason.
+	m.allow("TakeRequests", []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, store.requests())
 	m.allow("ReadProducersRequests", []string{"s3:GetObject"}, store.incoming(env.Config.Producers)...)
 	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
 	grantSpills(m, store)
@@ -88,10 +89,11 @@ func grantBedrock(m member, env Environment, l llmq.Lane) {
 }
 
 // grantAdmin grants the operators' verbs. No verb reads what stands in a source queue, and none shows a body.
-func grantAdmin(m member, env Environment, queues pairs) {
+func grantAdmin(m member, env Environment, queues pairs, store storage) {
 	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes", "sqs:PurgeQueue"}, append(queues.sourceARNs(), queues.deadARNs()...)...)
 	m.allow("TakeDeadLetters", []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, queues.deadARNs()...)
 	m.allow("SendThemAgain", []string{"sqs:SendMessage"}, queues.sourceARNs()...)
+	m.allow("PutLargeOnesAside", []string{"s3:PutObject"}, store.requests())
 	grantSources(m, env, env.lanes())
 }
 

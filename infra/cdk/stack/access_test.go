@@ -67,7 +67,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 			"logs:CreateLogStream log /aws/lambda/llmq-dev-worker-"+lane,
 			"logs:PutLogEvents log /aws/lambda/llmq-dev-worker-"+lane,
 			"elasticache:Connect cache", "elasticache:Connect user llmq-dev-worker",
-			"s3:GetObject bucket/off/*", "s3:DeleteObject bucket/off/*", "s3:PutObject bucket/res/*",
+			"s3:GetObject bucket/off/*", "s3:PutObject bucket/off/*", "s3:DeleteObject bucket/off/*", "s3:PutObject bucket/res/*",
 			"s3:PutObject bucket/spill/*", "s3:GetObject bucket/spill/*", "s3:DeleteObject bucket/spill/*",
 			"s3:GetObject bucket/keys/*",
 			"secretsmanager:GetSecretValue secret llmq/dev/openai-GhIjKl",
@@ -92,7 +92,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 	operator := []string{
 		"logs:CreateLogStream log /aws/lambda/llmq-dev-admin", "logs:PutLogEvents log /aws/lambda/llmq-dev-admin",
 		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-admin",
-		"s3:GetObject bucket/keys/*", "s3:PutObject bucket/keys/*", "s3:ListBucket AWS::S3::Bucket",
+		"s3:GetObject bucket/keys/*", "s3:PutObject bucket/keys/*", "s3:ListBucket AWS::S3::Bucket", "s3:PutObject bucket/off/*",
 		"secretsmanager:GetSecretValue AWS::SecretsManager::Secret",
 	}
 	for _, q := range []string{"llm-nova-rt", "llm-nova", "llm-nova-bulk", "llm-mini-rt", "llm-mini", "llm-mini-bulk"} {

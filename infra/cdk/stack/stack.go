@@ -47,7 +47,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 		keys.grantLookups(workers[l])
 		cache.admit(workers[l], cache.worker)
 	}
-	grantAdmin(operator, env, queues)
+	grantAdmin(operator, env, queues, store)
 	keys.grantVerbs(operator)
 	cache.admit(operator, cache.admin)
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -260,16 +261,41 @@ func (rd *redrive) move(ctx context.Context, msgs []queue.Message) (int, error) 
 	return len(receipts), nil
 }
 
-// send sends messages, each without the redrive's id where it is just too large for that. Result i belongs to message i.
+// send sends messages. One that has become just too large names its body, which is put aside, and one that its hints make so
+// goes without them. Result i belongs to message i.
 func (rd *redrive) send(ctx context.Context, ms []queue.Outgoing) []error {
 	errs := rd.deps.Queue.SendAll(ctx, rd.place.queue, ms)
-	for i, err := range errs {
-		if errors.Is(err, llmq.CodeTooLarge) {
-			delete(ms[i].Attributes, attrRedrive)
-			errs[i] = rd.deps.Queue.Send(ctx, rd.place.queue, ms[i])
+	for i, m := range ms {
+		if errors.Is(errs[i], llmq.CodeTooLarge) {
+			if body, err := rd.small(ctx, m.Body); err != nil {
+				errs[i] = err
+				continue
+			} else if body != nil {
+				m.Body = body
+				errs[i] = rd.deps.Queue.Send(ctx, rd.place.queue, m)
+			}
+		}
+		if errors.Is(errs[i], llmq.CodeTooLarge) {
+			m.Attributes = nil
+			errs[i] = rd.deps.Queue.Send(ctx, rd.place.queue, m)
 		}
 	}
 	return errs
+}
+
+// small is an envelope that names its body instead of holding it; nil where it does already, or where it is not the one under its
+// id, whose body would lie in the same place.
+func (rd *redrive) small(ctx context.Context, body []byte) ([]byte, error) {
+	env, err := llmq.DecodeEnvelope(body)
+	if err != nil || env.Ref != nil || rd.ask.Reason == string(llmq.CodeIdempotencyMismatch) {
+		return nil, err
+	}
+	ref, err := rd.Bodies.Put(ctx, llmq.Request{ID: env.ID, Tenant: env.Tenant}.BodyKey(), env.Params)
+	if err != nil {
+		return nil, fmt.Errorf("put a body aside: %w", err)
+	}
+	env.Params, env.Ref = nil, &ref
+	return env.Encode()
 }
 
 // leftAlone is how many messages were looked at and not moved.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,7 +37,16 @@ type rig struct {
 	queue   *sqs.Client // admin's
 	worker  *sqs.Client // a worker's, which buries
 	sources *fakeSources
+	bodies  fakeBodies
 	log     *bytes.Buffer
+}
+
+// fakeBodies are those that were put aside, by key.
+type fakeBodies map[string]string
+
+func (b fakeBodies) Put(_ context.Context, key string, body []byte) (llmq.Ref, error) {
+	b[key] = string(body)
+	return llmq.Ref{Key: key, Bytes: int64(len(body)), SHA256: strings.Repeat("0", 64)}, nil
 }
 
 func newRig(t *testing.T) *rig {
@@ -48,7 +58,7 @@ func newRig(t *testing.T) *rig {
 			t.Fatal(err)
 		}
 	}
-	r := &rig{server: server, queue: over(api), sources: &fakeSources{}, log: &bytes.Buffer{}}
+	r := &rig{server: server, queue: over(api), sources: &fakeSources{}, bodies: fakeBodies{}, log: &bytes.Buffer{}}
 	r.worker = r.as("worker")
 	catalogue := llmq.NewCatalogue([]llmq.Model{{
 		Alias: "chat-a", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: []llmq.Target{{Model: "chat-a", Name: "main"}},
@@ -58,7 +68,7 @@ func newRig(t *testing.T) *rig {
 		lanes[l] = LaneRule{Worker: "worker-" + string(l), BatchSize: 10, MaxConcurrency: 10, Timeout: 300 * time.Second}
 	}
 	r.Operator = NewOperator(
-		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue}),
+		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue, Bodies: r.bodies}),
 		OperatorDeps{Queue: r.queue, Sources: r.sources, Lanes: lanes, Senders: senders(), Log: slog.New(slog.NewTextHandler(r.log, nil))},
 	)
 	return r

@@ -22,6 +22,12 @@ type Deps struct {
 	Queue     queue.Queue
 	Capacity  *capacity.Gate
 	Valkey    redis.UniversalClient
+	Bodies    bodies
+}
+
+// bodies takes requests' bodies that are too large for a message.
+type bodies interface {
+	Put(ctx context.Context, key string, body []byte) (llmq.Ref, error)
 }
 
 // Admin serves the operator's verbs. It is safe for concurrent use.

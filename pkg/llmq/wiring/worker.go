@@ -83,7 +83,7 @@ func fallbackRules(models []config.Model) fallback.Rules {
 
 // Admin is the operator's verbs.
 func (p *Process) Admin() *admin.Admin {
-	return admin.New(admin.Deps{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Queue: p.queue, Capacity: p.capacity, Valkey: p.valkey})
+	return admin.New(admin.Deps{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Queue: p.queue, Capacity: p.capacity, Valkey: p.valkey, Bodies: p.bodies})
 }
 
 // AdminKey is the local key of the admin API.
