@@ -48,7 +48,9 @@ func TestRun_OverdueRequestOverWhichAWorkerDiedMayHaveRun(t *testing.T) {
 				if since.kept > 0 {
 					time.Sleep(since.kept)
 					claim := r.take(req, "next").Claim
-					batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] { return r.claims.Defer(b, claim, 0, claims.Progress{}) })
+					batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+						return r.claims.Defer(b, claim, 0, claims.Progress{})
+					})
 				}
 				time.Sleep(claims.Lease)
 				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "timeout")
