@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -65,6 +66,10 @@ func (s store) Get(context.Context, llmq.Ref) ([]byte, error) {
 	defer s.mu.Unlock()
 	s.gets++
 	return []byte(`{"messages":[]}`), nil
+}
+
+func (store) Put(context.Context, string, []byte) (llmq.Ref, error) {
+	return llmq.Ref{}, errors.New("nothing is put aside here")
 }
 
 func (store) Delete(context.Context, string) error { return nil }
