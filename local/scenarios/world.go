@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,7 @@ type call struct {
 	Within time.Duration // its deadline; 0 is the lane's
 	Path   string        // "" is a chat
 	Body   []byte        // nil says the id
+	Key    string        // the caller's; "" is that of tenant default
 }
 
 // answer is what a caller got.
@@ -143,7 +145,7 @@ func (w *world) Ask(ctx context.Context, c call) answer {
 		a.Err = err
 		return a
 	}
-	req.Header.Set("Authorization", "Bearer "+w.Key)
+	req.Header.Set("Authorization", "Bearer "+cmp.Or(c.Key, w.Key))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", c.ID)
 	req.Header.Set("X-LLMQ-Lane", string(c.Lane))
