@@ -45,7 +45,7 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 	}
 	return admin.NewOperator(a, admin.OperatorDeps{
 		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes, Chains: chains(p.Config, p.Catalogue),
-		Governed: p.Config.Governor.Enabled, Senders: p.Config.Senders(), Log: p.Log,
+		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Log: p.Log,
 	}), nil
 }
 

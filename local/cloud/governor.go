@@ -38,11 +38,8 @@ func (c *Cloud) openLambdaAPI() error {
 	return err
 }
 
-// startGovernor runs the governor's schedule where the configuration turns it on.
+// startGovernor runs the governor's schedule: where the configuration turns it off, for what doors forecast from.
 func (c *Cloud) startGovernor() error {
-	if !c.Config.Governor.Enabled {
-		return nil
-	}
 	s, err := schedule.New(schedule.Options{
 		Name: FunctionGovernor, Function: FunctionGovernor, Every: governEvery, Region: region, AccountID: account, Invoker: c.Lambda, Logger: c.log,
 	})

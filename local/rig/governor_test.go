@@ -22,8 +22,8 @@ func TestGovernor_BoundsBackgroundSources(t *testing.T) {
 	r := ownRig(t, rig.Options{Change: func(c *config.Config) { c.Governor.Enabled = true }})
 	ctx := within(t, 90*time.Second)
 	type ran struct {
-		Sources, Moved, Failed, Requests int
-		Error                            string
+		Sources, Moved, Failed, Requests, Forecast int
+		Error                                      string
 	}
 	govern := func() (out ran) {
 		t.Helper()
@@ -62,8 +62,8 @@ func TestGovernor_BoundsBackgroundSources(t *testing.T) {
 			}
 		}
 	}
-	if got := govern(); got != (ran{Sources: 6, Requests: 2}) {
-		t.Errorf("a minute without news = %+v, want two requests", got)
+	if got := govern(); got != (ran{Sources: 6, Requests: 3, Forecast: 3}) {
+		t.Errorf("a minute without news = %+v, want three requests", got)
 	}
 
 	// A deploy puts one back.
@@ -75,7 +75,7 @@ func TestGovernor_BoundsBackgroundSources(t *testing.T) {
 		t.Errorf("while the deploy changes it = %+v", got)
 	}
 	settled(ctx, t, r, llmq.LaneBG, "llm-"+rig.ModelChat)
-	if got := govern(); got != (ran{Sources: 6, Moved: 1, Requests: 3}) {
+	if got := govern(); got != (ran{Sources: 6, Moved: 1, Requests: 4, Forecast: 3}) {
 		t.Errorf("the minute after a deploy = %+v", got)
 	}
 

@@ -72,6 +72,9 @@ type Meta struct {
 	Provided  time.Duration // spent waiting for providers
 	Worker    string        // name of the worker that ran it
 	Direct    bool          // it ran where its caller waited, and was not queued
+	// Eta is how long the call was expected to wait for its start when it was sent to its queue; nil where that was not
+	// forecast. Only the door knows it: it is not stored with a result.
+	Eta *time.Duration
 }
 
 // Reply is a provider's answer: its bytes as they came.

@@ -19,16 +19,17 @@ const (
 
 // newGovernor makes the governor where the environment turns it on: the admin artifact under a role of its own, invoked
 // each minute. Nothing is tried again: what a run leaves is the next one's.
-func newGovernor(s awscdk.Stack, env Environment, place placement) {
+func newGovernor(s awscdk.Stack, env Environment, place placement, queues pairs) {
 	if !env.Config.Governor.Enabled {
 		return
 	}
 	m := newMember(s, env, "governor")
 	place.cache.admit(m, place.cache.governor)
 	grantSources(m, env, []llmq.Lane{llmq.LaneBG, llmq.LaneBulk})
+	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes"}, queues.sourceARNs()...)
 	f := place.function(m, sizing{
 		artifact: admin, user: place.cache.governor, memoryMB: memoryMB, timeout: adminTimeout,
-		about: "sets each minute how many invocations background queues may have",
+		about: "sets each minute how many invocations background queues may have, and reads how much waits",
 	})
 	f.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
 		MaxEventAge: awscdk.Duration_Seconds(jsii.Number(governedSeconds)), RetryAttempts: jsii.Number(0),

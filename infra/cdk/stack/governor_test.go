@@ -29,7 +29,7 @@ func TestGovernor_RunsEachMinuteWhereItIsOn(t *testing.T) {
 }
 
 // SECURITY-DESIGN section 11: an update can point a source at another function, so it is bound to the workers'; the
-// governor touches bg and bulk only, and no queue, bucket or secret.
+// governor touches bg and bulk only, and no message, bucket or secret.
 func TestGovernor_MayChangeItsSourcesAndNothingElse(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		for function, workers := range map[string][]string{"governor": {"bg", "bulk"}, "admin": {"rt", "bg", "bulk"}} {
@@ -57,6 +57,7 @@ func TestGovernor_MayChangeItsSourcesAndNothingElse(t *testing.T) {
 			}
 			if want := []string{
 				"logs:CreateLogStream", "logs:PutLogEvents", "elasticache:Connect", "lambda:ListEventSourceMappings", "lambda:UpdateEventSourceMapping",
+				"sqs:GetQueueAttributes",
 			}; function == "governor" {
 				if diff := cmp.Diff(want, allowed); diff != "" {
 					t.Errorf("governor may (-want +got):\n%s", diff)

@@ -58,7 +58,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 		newSources(env, l, place.worker(workers[l], l), queues.of(l))
 	}
 
-	newGovernor(s, env, place)
+	newGovernor(s, env, place, queues)
 
 	logging := newGatewayLogging(s)
 	newDoorAPI(s, env, doorFunction, logging)

@@ -104,10 +104,10 @@ func connecting() []string { return []string{"ping", "command", "cluster|slots",
 func scripting() []string { return []string{"eval", "evalsha", "time"} }
 
 // doorRules let the door record what is submitted, cancel it, read what comes of it, wait for how it ends, and count the
-// calls of keys. One that may run calls itself does what workers do, and counts the sends that got no answer.
+// calls of keys and of queues. One that may run calls itself does what workers do, and counts the sends that got no answer.
 func doorRules(env string, direct bool) rules {
 	r := rules{
-		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "st"), class(env, "rate")},
+		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "st"), class(env, "rate"), class(env, "fc")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
 	}
@@ -115,7 +115,7 @@ func doorRules(env string, direct bool) rules {
 		r.keys = append(r.keys, class(env, "cap"))
 		r.commands = append(runCommands(), "incr")
 	}
-	for _, c := range []string{"zadd", "zcard", "zrange", "zremrangebyscore", "zscore", "xrange"} {
+	for _, c := range []string{"zadd", "zcard", "zrange", "zremrangebyscore", "zscore", "xrange", "hgetall", "hincrby", "pexpire"} {
 		r.commands = appendNew(r.commands, c)
 	}
 	return r.with(connecting(), scripting())
@@ -147,8 +147,13 @@ func adminRules(env string) rules {
 	}.with(connecting(), scripting())
 }
 
-// governorRules let the governor see the same; it writes nothing here.
-func governorRules(env string) rules { return adminRules(env) }
+// governorRules let the governor see the same, and leave what doors forecast from.
+func governorRules(env string) rules {
+	r := adminRules(env)
+	r.keys = append(r.keys, class(env, "fc"))
+	r.commands = append(r.commands, "set", "hset", "del", "pexpire")
+	return r
+}
 
 // class is the pattern of a class's keys, or channels, in one environment.
 func class(env, name string) string { return "llmq:" + env + ":" + name + ":*" }

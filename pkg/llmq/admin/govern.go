@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -20,7 +21,8 @@ const defaultShare = 0.8
 
 // Governed is what a run of the governor did.
 type Governed struct {
-	Off      bool   `json:"off,omitempty"` // it is turned off; nothing was looked at
+	Off      bool   `json:"off,omitempty"` // it is turned off; no source is changed
+	Forecast int    `json:"forecast"`      // models of which it is known how long a queued call waits
 	Sources  int    `json:"sources"`       // bg and bulk sources that there are
 	Moved    int    `json:"moved"`
 	Failed   int    `json:"failed"`   // moves that were refused; the next minute tries again
@@ -33,18 +35,18 @@ type Governed struct {
 //
 // A source that another change is under way of is left alone, as one is that is paused; a throttle ends the run.
 // With the state store down or new nothing is asked of AWS: a width from before is a better guess than none.
+//
+// Beside it reads every queue's depth, a request to SQS each, and leaves what doors forecast from: also where it is off, if it
+// is called.
 // Runs may overlap: they decide alike, and the second to ask is told that the source is busy.
 func (o *Operator) Govern(ctx context.Context) Governed {
-	if !o.deps.Governed {
-		return Governed{Off: true}
-	}
 	start := time.Now()
 	run := o.govern(ctx)
 	log := o.deps.Log.InfoContext
 	if run.Error != "" {
 		log = o.deps.Log.WarnContext
 	}
-	log(ctx, "governor_ran", "sources", run.Sources, "moved", run.Moved, "failed", run.Failed, "requests", run.Requests,
+	log(ctx, "governor_ran", "sources", run.Sources, "moved", run.Moved, "failed", run.Failed, "requests", run.Requests, "forecast", run.Forecast,
 		"error", run.Error, "took_ms", time.Since(start).Milliseconds())
 	return run
 }
@@ -56,14 +58,23 @@ func (o *Operator) govern(ctx context.Context) Governed {
 		run.Error = "limits unknown, nothing changed: " + lim.err.Error()
 		return run
 	}
-	return o.obey(ctx, lim)
+	byLane := o.listAll(ctx, llmq.Lanes())
+	foreseen, err := o.foresee(ctx, lim, byLane)
+	if o.deps.Governed {
+		run = o.obey(ctx, lim, byLane)
+	} else {
+		run.Off = true
+	}
+	run.Forecast, run.Requests = foreseen, run.Requests+len(byLane)
+	if err != nil {
+		run.Error = strings.TrimPrefix(run.Error+"\nno forecast of some: "+err.Error(), "\n")
+	}
+	return run
 }
 
 // obey asks for what the limits want of each source.
-func (o *Operator) obey(ctx context.Context, lim limits) Governed {
+func (o *Operator) obey(ctx context.Context, lim limits, byLane map[llmq.Lane]listed) Governed {
 	var run Governed
-	byLane := o.listAll(ctx, governor.Lanes())
-	run.Requests = len(byLane)
 	var errs []error
 	for _, l := range governor.Lanes() {
 		errs = append(errs, byLane[l].err)

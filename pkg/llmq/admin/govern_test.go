@@ -88,16 +88,6 @@ func TestGovern_StoreDownChangesNothing(t *testing.T) {
 	}
 }
 
-// Off by one setting: not even a look.
-func TestGovern_Off(t *testing.T) {
-	t.Parallel()
-	r := governed(t)
-	r.deps.Governed = false
-	if got := r.Govern(t.Context()); got != (Governed{Off: true}) || len(r.sources.calls) != 0 {
-		t.Errorf("run = %+v, calls %v", got, r.sources.calls)
-	}
-}
-
 // C11: slow, conflicting and throttled updates, each as AWS tells them; what is not done is left to the next minute.
 func TestGovern_RefusedMovesWait(t *testing.T) {
 	t.Parallel()
@@ -110,13 +100,13 @@ func TestGovern_RefusedMovesWait(t *testing.T) {
 		want  Governed
 		calls int // changes asked for
 	}{
-		{"both are moved", queue.SourceEnabled, nil, false, Governed{Sources: 2, Moved: 2, Requests: 3}, 2},
-		{"one is changing", queue.SourceUpdating, nil, false, Governed{Sources: 2, Moved: 1, Requests: 2}, 1},
-		{"one is paused", queue.SourceDisabled, nil, false, Governed{Sources: 2, Moved: 1, Requests: 2}, 1},
-		{"one is busy after all", queue.SourceEnabled, []error{busy}, false, Governed{Sources: 2, Moved: 1, Failed: 1, Requests: 3}, 2},
-		{"one is replaced by a deploy", queue.SourceEnabled, []error{queue.ErrNoSource}, false, Governed{Sources: 2, Moved: 1, Failed: 1, Requests: 3}, 2},
-		{"a throttle ends the run", queue.SourceEnabled, []error{queue.ErrThrottled}, false, Governed{Sources: 1, Failed: 1, Requests: 2, Error: queue.ErrThrottled.Error()}, 1},
-		{"the store is new", queue.SourceEnabled, nil, true, Governed{Sources: 2, Requests: 1}, 0},
+		{"both are moved", queue.SourceEnabled, nil, false, Governed{Sources: 2, Moved: 2, Requests: 2}, 2},
+		{"one is changing", queue.SourceUpdating, nil, false, Governed{Sources: 2, Moved: 1, Requests: 1}, 1},
+		{"one is paused", queue.SourceDisabled, nil, false, Governed{Sources: 2, Moved: 1, Requests: 1}, 1},
+		{"one is busy after all", queue.SourceEnabled, []error{busy}, false, Governed{Sources: 2, Moved: 1, Failed: 1, Requests: 2}, 2},
+		{"one is replaced by a deploy", queue.SourceEnabled, []error{queue.ErrNoSource}, false, Governed{Sources: 2, Moved: 1, Failed: 1, Requests: 2}, 2},
+		{"a throttle ends the run", queue.SourceEnabled, []error{queue.ErrThrottled}, false, Governed{Sources: 1, Failed: 1, Requests: 1, Error: queue.ErrThrottled.Error()}, 1},
+		{"the store is new", queue.SourceEnabled, nil, true, Governed{Sources: 2}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +122,7 @@ func TestGovern_RefusedMovesWait(t *testing.T) {
 			if tt.fresh {
 				st.Quarantine = 1
 			}
-			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}})
+			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}}, r.listAll(t.Context(), llmq.Lanes()))
 			if got != tt.want {
 				t.Errorf("run = %+v, want %+v", got, tt.want)
 			}

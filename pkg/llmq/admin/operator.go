@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/forecast"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -25,7 +26,8 @@ type OperatorDeps struct {
 	Lanes    map[llmq.Lane]LaneRule
 	Chains   map[string][]llmq.Target // by model: its targets and those that stand in for them, in the order in which they are tried
 	Governed bool                     // whether the governor is on
-	Senders  queue.Senders            // whose messages workers take: a redrive sends no others again
+	Forecast *forecast.Store
+	Senders  queue.Senders // whose messages workers take: a redrive sends no others again
 	Log      *slog.Logger
 }
 

@@ -19,7 +19,7 @@ func TestGate_ForeignStateBeginsAnew(t *testing.T) {
 	}
 	fields := []string{
 		"flow", "evidence", "slots", "starts", "tokens", "check", "wall", "starts_ring", "tokens_ring",
-		"ok", "rpm", "tpm", "breaker", "waits", "throttled", "failed", "abandoned", "lapsed",
+		"ok", "rpm", "tpm", "breaker", "waits", "throttled", "failed", "abandoned", "lapsed", "ran_rt",
 	}
 	c := servers.Dial(t, true)
 	d, at := open(t, c), target(20)

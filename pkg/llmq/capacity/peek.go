@@ -37,6 +37,14 @@ type State struct {
 	Quarantine time.Duration  // nothing is admitted for so long: the store was wiped, or is not in use yet
 	Ended      map[Ending]int // calls by their ending, since the store was new
 	Lapsed     int            // slots that nobody returned
+
+	Ran map[llmq.Lane]Ran // what ended, ok or failed, since the store was new
+}
+
+// Ran is how many calls of a lane ended at a target, and for how long they held slots, summed.
+type Ran struct {
+	Calls int
+	Busy  time.Duration
 }
 
 // Peek reads a target's state and changes nothing.
@@ -46,7 +54,7 @@ func (g *Gate) Peek(b *luascript.Batch, t llmq.Target) luascript.Pending[State] 
 	call := b.Script(&g.peek, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
 		g.now, g.lawText(t), budgets[0], budgets[1], budgets[2], budgets[3])
 	return func() (State, error) {
-		const own = 19 // integers before the law's
+		const own = 25 // integers before the law's
 		v, err := call.Ints(own + learnedFacts)
 		if err != nil {
 			return State{}, err
@@ -63,6 +71,9 @@ func (g *Gate) Peek(b *luascript.Batch, t llmq.Target) luascript.Pending[State] 
 			SharedInUse: int(v[9]), SharedCallsLeft: int(v[10]), SharedTokensLeft: int(v[11]),
 			Breaker: [...]BreakerState{BreakerClosed, BreakerOpen, BreakerHalfOpen}[v[12]], OpenFor: ms(13), Lapsed: int(v[18]),
 			Ended: map[Ending]int{},
+			Ran: map[llmq.Lane]Ran{
+				llmq.LaneRT: {int(v[19]), ms(20)}, llmq.LaneBG: {int(v[21]), ms(22)}, llmq.LaneBulk: {int(v[23]), ms(24)},
+			},
 		}
 		for i, e := range []Ending{OK, Throttled, Failed, Abandoned} {
 			if n := int(v[14+i]); n > 0 {

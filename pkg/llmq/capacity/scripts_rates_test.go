@@ -50,7 +50,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Calls: []luatest.Step{
 			ask(0, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 0 0 0"), ask(0, "c rt", "400", "$none $tpm $none $none", "9 40000 2 2 0 0 0"),
 			paid(1, "a rt ok", "400 50", "$none $tpm $none $none", "1 0"), paid(1, "b rt ok", "400 50", "$none $tpm $none $none", "1 0"), paid(1, "b rt ok", "400 50", "$none $tpm $none $none", "0 0"),
-			do("peek", 1, "$law $none $tpm $none $none", "0 0 0 0 0 -1 900 -1 100 0 -1 -1 0 0 2 0 0 0 0 "+idle),
+			do("peek", 1, "$law $none $tpm $none $none", "0 0 0 0 0 -1 900 -1 100 0 -1 -1 0 0 2 0 0 0 0 2 2 0 0 0 0 "+idle),
 		},
 	},
 	{ // C13
@@ -58,7 +58,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			do("admit", 0, "a rt 100 900 0 0 $law $caps $none $tpm $none $none", "0 0 1 2 0 0 0"), ask(200, "b rt", "200", "$none $tpm $none $none", "9 39800 0 2 0 200 0"),
-			paid(300, "a rt ok", "900 10", "$none $tpm $none $none", "0 0"), do("peek", 300, "$law $none $tpm $none $none", "0 0 0 0 0 -1 100 -1 900 0 -1 -1 0 0 0 0 0 0 1 "+idle),
+			paid(300, "a rt ok", "900 10", "$none $tpm $none $none", "0 0"), do("peek", 300, "$law $none $tpm $none $none", "0 0 0 0 0 -1 100 -1 900 0 -1 -1 0 0 0 0 0 0 1 "+unused+idle),
 		},
 	},
 	{
@@ -67,16 +67,16 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Calls: []luatest.Step{
 			ask(0, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 0 0 0"), ask(0, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 0 0 0"),
 			paid(40_000, "a rt ok", "400 50", "$none $tpm $none $none", "1 0"), paid(40_000, "b rt ok", "400 600", "$none $tpm $none $none", "1 0"),
-			do("peek", 40_000, "$law $none $tpm $none $none", "0 0 0 0 0 -1 800 -1 200 0 -1 -1 0 0 2 0 0 0 0 "+idle),
+			do("peek", 40_000, "$law $none $tpm $none $none", "0 0 0 0 0 -1 800 -1 200 0 -1 -1 0 0 2 0 0 0 0 2 80000 0 0 0 0 "+idle),
 		},
 	},
 	{
 		Name:  "undone: calls and tokens come back, though the answer was lost",
 		Given: []string{known},
 		Calls: []luatest.Step{
-			ask(0, "a rt", "500", "$none $smooth $none $none", "0 0 1 2 0 0 0"), do("peek", 0, "$law $none $smooth $none $none", "0 1 0 0 0 -1 100 -1 500 0 -1 -1 0 0 0 0 0 0 0 "+idle),
+			ask(0, "a rt", "500", "$none $smooth $none $none", "0 0 1 2 0 0 0"), do("peek", 0, "$law $none $smooth $none $none", "0 1 0 0 0 -1 100 -1 500 0 -1 -1 0 0 0 0 0 0 0 "+unused+idle),
 			do("settle", 1, "a rt undone 0 0 500 0 0 0 $law $none $smooth $none $none $breaker 99999 0", "1 0"),
-			do("peek", 1, "$law $none $smooth $none $none", "0 0 0 0 0 -1 600 -1 0 0 -1 -1 0 0 0 0 0 1 0 "+idle),
+			do("peek", 1, "$law $none $smooth $none $none", "0 0 0 0 0 -1 600 -1 0 0 -1 -1 0 0 0 0 0 1 0 "+unused+idle),
 		},
 	},
 	{
@@ -86,7 +86,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			ask(39_000, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 39000 39000 0"), do("renew", 41_000, "99999 0 $l:a", "1 0"),
 			ask(41_000, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 41000 41000 0"),
 			do("settle", 41_001, "a rt undone 0 0 400 0 0 0 $law $none $tpm $none $none $breaker 99999 0", "1 0"),
-			do("peek", 41_001, "$law $none $tpm $none $none", "0 1 0 0 0 -1 600 -1 400 0 -1 -1 0 0 0 0 0 1 0 "+idle),
+			do("peek", 41_001, "$law $none $tpm $none $none", "0 1 0 0 0 -1 600 -1 400 0 -1 -1 0 0 0 0 0 1 0 "+unused+idle),
 		},
 	},
 	{
@@ -96,7 +96,7 @@ var rateCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			ask(39_000, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 39000 39000 0"), ask(41_000, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 41000 39000 0"),
 			ask(41_001, "a rt", "400", "$none $tpm $none $none", "0 0 1 2 41001 0 0"), ask(41_001, "b rt", "400", "$none $tpm $none $none", "0 0 2 2 41001 41001 0"),
 			do("settle", 41_002, "a rt ok 0 0 400 50 0 0 $law $none $tpm $none $none $breaker 99999 0", "1 0"),
-			do("peek", 41_002, "$law $none $tpm $none $none", "0 1 0 0 0 -1 600 -1 400 0 -1 -1 0 0 1 0 0 0 0 "+idle),
+			do("peek", 41_002, "$law $none $tpm $none $none", "0 1 0 0 0 -1 600 -1 400 0 -1 -1 0 0 1 0 0 0 0 "+unused+idle),
 		},
 	},
 	{

@@ -15,7 +15,7 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			do("admit", 0, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 0 0"), do("admit", 50, "a rt 100 0 0 0 $law $shared $rpm10 $none $none $none", "0 0 1 2 0 0 0"),
-			do("peek", 50, "$law $rpm10 $none $none $none", "0 1 0 0 0 0 -1 1 -1 1 -1 -1 0 0 0 0 0 0 0 "+idle),
+			do("peek", 50, "$law $rpm10 $none $none $none", "0 1 0 0 0 0 -1 1 -1 1 -1 -1 0 0 0 0 0 0 0 "+unused+idle),
 		},
 		State: map[string]string{"rt": "a=2000000000150.5", "pslots": "a=2000000000150.5"},
 	},
@@ -94,7 +94,7 @@ var slotCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Given: []string{known},
 		Calls: []luatest.Step{
 			admit(0, "a rt", "0 0 1 2 0 0 0"), settle(1, "a rt ok", "1 0"), settle(1, "a rt ok", "0 0"), settle(2, "a rt throttled", "0 0"),
-			do("peek", 2, "$law $none $none $none $none", "0 0 0 0 0 -1 -1 -1 -1 0 -1 -1 0 0 1 0 0 0 0 "+idle),
+			do("peek", 2, "$law $none $none $none $none", "0 0 0 0 0 -1 -1 -1 -1 0 -1 -1 0 0 1 0 0 0 0 1 1 0 0 0 0 "+idle),
 		},
 	},
 	{

@@ -59,6 +59,9 @@ func settle(at int64, end, reply string) luatest.Step {
 // idle is the law's facts of a target that was never throttled: 2 slots, as configured.
 const idle = "0 2000 4 0 0 0 0 0 0 0 0"
 
+// unused is what was run on a target that ended no call.
+const unused = "0 0 0 0 0 0 "
+
 const known = "SET $epoch 1"
 
 func TestScripts_Cases(t *testing.T) {

@@ -155,7 +155,7 @@ func (c *Client) look(ctx context.Context, r llmq.Request, sent bool) (*llmq.Res
 	var b luascript.Batch
 	var marked luascript.Pending[bool]
 	if sent {
-		marked = c.Claims.MarkSent(&b, r)
+		marked = c.markSent(&b, r)
 	}
 	done := c.Claims.Done(&b, r) // before the result: one that ends in between must not look expired
 	stored := c.Results.Look(&b, r)

@@ -19,6 +19,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
+	"github.com/llm-queue/llmq/pkg/llmq/forecast"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
@@ -72,6 +73,10 @@ type Deps struct {
 	Hub        *results.Hub
 	Bodies     bodies
 	Log        *slog.Logger
+
+	// Forecast tells how long a queued call will wait for its start, and has bg and bulk calls refused that can't start in
+	// time (FEATURES A16). Nil: nothing is forecast.
+	Forecast *forecast.Store
 
 	// Direct makes what runs calls here when they can't be queued. It is asked at the first such call and may be asked again. Nil:
 	// there is none, and they fail.
@@ -170,6 +175,9 @@ func (c *Client) explain(ctx context.Context, r llmq.Request, err error) *llmq.E
 		err = cutShort(r, err)
 	}
 	e := llmq.AsError(err)
+	if e.Meta.Eta == nil {
+		e.Meta.Eta = etaOf(err)
+	}
 	if e.Code == llmq.CodeQueueUnavailable && e.RetryAfter == 0 {
 		e.RetryAfter = retryDown
 	}

@@ -55,45 +55,62 @@ func isLost(err error) bool {
 // run records the request, has it sent, and waits for how it ends.
 func (c *Client) run(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (sub claims.Submission, res llmq.Result, err error) {
 	ours := false // an earlier try has recorded it
+	var eta *time.Duration
 	err = c.outlast(ctx, r, func() error {
-		moved := false
-		if sub, moved, err = c.submit(ctx, r, m, hash); err != nil {
+		done, err := c.submit(ctx, r, m, hash)
+		if err != nil {
 			return err
 		}
+		sub, eta = done.Submission, done.eta
 		sub.Known = sub.Known && !ours
 		ours = !sub.Known
-		res, err = c.await(ctx, r, m, sub, moved)
+		res, err = c.await(ctx, r, m, sub, done.moved)
 		return err
 	}, func(lost error) error {
 		res, err = c.runUnclaimed(ctx, r, m, lost)
 		return err
 	})
-	return sub, res, err
+	return sub, foretell(res, eta), foretold(err, eta)
 }
 
-// submit records the request under its id, and asks whether its model's calls are run here for now.
-func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (claims.Submission, bool, error) {
+// submitted is what is known of a request once it is recorded.
+type submitted struct {
+	claims.Submission
+	moved bool           // its model's calls are run here for now
+	eta   *time.Duration // how long it is expected to wait for its start; nil: nobody knows
+}
+
+// submit records the request under its id, and asks whether its model's calls are run here for now and what is forecast of them. A
+// call that can't be expected to start in time is refused.
+func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (submitted, error) {
 	var b luascript.Batch
-	submitted := c.Claims.Submit(&b, r, hash)
+	records := c.Claims.Submit(&b, r, hash)
+	foresees := c.foresee(&b, r, m)
 	var asked luascript.Pending[bool]
 	heard := func() {}
 	if c.failover != nil {
 		asked, heard = c.failover.add(&b, m.Alias), c.limits.add(&b, m)
 	}
 	ran := b.Run(ctx, c.Valkey)
-	sub, err := submitted()
+	sub, err := records()
 	switch {
 	case ran != nil && err != nil:
-		return claims.Submission{}, false, storeLost{ran}
+		return submitted{}, storeLost{ran}
 	case errors.Is(err, llmq.CodeQueueUnavailable): // it answers that it can't serve now
-		return claims.Submission{}, false, storeLost{err}
+		return submitted{}, storeLost{err}
+	case err != nil:
+		return submitted{}, err
 	}
-	if err != nil || asked == nil {
-		return sub, false, err
+	done := submitted{Submission: sub}
+	if asked != nil {
+		heard()
+		there, err := asked() // unheard, it is as this process knows it
+		done.moved = c.failover.moved(m.Alias, err == nil && there)
 	}
-	heard()
-	there, err := asked() // unheard, it is as this process knows it
-	return sub, c.failover.moved(m.Alias, err == nil && there), nil
+	if !sub.Sent {
+		done.eta, err = foresees()
+	}
+	return done, err
 }
 
 // queueDown is the error of a send that the queue itself is at fault for.

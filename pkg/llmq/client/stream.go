@@ -49,10 +49,10 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{client: c, ctx: ctx, r: r, hash: claims.BodyHash(r), end: r.Deadline.Add(grace), owner: time.Now().Add(lookForOwner)}
-	var sub claims.Submission
+	var sub submitted
 	ours := false // an earlier try has recorded it
 	err = c.outlast(ctx, r, func() error {
-		if sub, _, err = c.submit(ctx, r, model, s.hash); err != nil {
+		if sub, err = c.submit(ctx, r, model, s.hash); err != nil {
 			return err
 		}
 		sub.Known = sub.Known && !ours
@@ -65,7 +65,7 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.known = sub.Known
+	s.known, s.eta = sub.Known, sub.eta
 	if sub.Sent && sub.Deadline.Before(r.Deadline) {
 		s.end = sub.Deadline.Add(grace) // what runs ends by the deadline that it was sent with
 	}
@@ -82,7 +82,7 @@ func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
 // noteSent notes that the message is on its queue: a repeat then sends no other.
 func (c *Client) noteSent(ctx context.Context, r llmq.Request) {
 	var b luascript.Batch
-	marked := c.Claims.MarkSent(&b, r)
+	marked := c.markSent(&b, r)
 	err := b.Run(ctx, c.Valkey)
 	if err == nil {
 		_, err = marked()
@@ -99,6 +99,7 @@ type stream struct {
 	r        llmq.Request
 	hash     string
 	known    bool // the id was submitted before
+	eta      *time.Duration
 	follower *results.Follower
 	end      time.Time // nothing comes later
 	owner    time.Time // when its owner is to be looked for
@@ -108,6 +109,9 @@ type stream struct {
 }
 
 var _ llmq.Stream = (*stream)(nil)
+
+// Eta is how long the call was expected to wait for its start; nil where nobody knows.
+func (s *stream) Eta() *time.Duration { return s.eta }
 
 // Next is that of [llmq.Stream].
 func (s *stream) Next(ctx context.Context) ([]byte, error) {

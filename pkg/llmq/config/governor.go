@@ -19,7 +19,7 @@ func (c *Config) WorkerFunction(l llmq.Lane) string {
 func governing() []setting {
 	return []setting{{
 		path: "governor.enabled", env: "LLMQ_GOVERNOR_ENABLED", form: formBool, def: "true", defNote: "aws: true; local: false",
-		doc: "each minute, set the max_concurrency of every bg and bulk event source from its model's limit in force, never above what lanes say; off leaves them as they are",
+		doc: "each minute, set the max_concurrency of every bg and bulk event source from its model's limit in force, never above what lanes say, and read how much waits, for X-LLMQ-Eta; off leaves them as they are",
 		at:  func(s *scope) any { return &s.cfg.Governor.Enabled },
 	}}
 }

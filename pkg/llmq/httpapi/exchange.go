@@ -159,7 +159,8 @@ func (x *exchange) setMeta(m llmq.Meta) {
 			x.set(h.name, h.value)
 		}
 	}
-	if m == (llmq.Meta{}) {
+	x.setEta(m.Eta)
+	if m == (llmq.Meta{Eta: m.Eta}) {
 		return
 	}
 	if m.Direct {
@@ -169,6 +170,13 @@ func (x *exchange) setMeta(m llmq.Meta) {
 	x.set("X-LLMQ-Attempts", strconv.Itoa(m.Attempts))
 	x.set("X-LLMQ-Queue-Wait-Ms", strconv.FormatInt(m.QueueWait.Milliseconds(), 10))
 	x.set("X-LLMQ-Provider-Ms", strconv.FormatInt(m.Provided.Milliseconds(), 10))
+}
+
+// setEta tells how long a queued call was expected to wait for its start, in whole seconds from its sending.
+func (x *exchange) setEta(eta *time.Duration) {
+	if eta != nil {
+		x.set("X-LLMQ-Eta", strconv.FormatInt(int64((*eta+time.Second-1)/time.Second), 10))
+	}
 }
 
 func (x *exchange) set(name, value string) { setHeader(x.w.Header(), name, value) }

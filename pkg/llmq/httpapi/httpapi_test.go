@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -228,6 +229,26 @@ func TestChat_HandsTheBytesOnAndBack(t *testing.T) {
 	reqs := b.calls.requests()
 	if len(reqs) != 1 || string(reqs[0].Body) != chatBody || reqs[0].Tenant != "team-a" || reqs[0].KeyID != testKey.Record.KID || len(reqs[0].Allowed) != 4 || reqs[0].Op != llmq.OpChat {
 		t.Errorf("handed over: %+v", reqs)
+	}
+}
+
+// A16: whole seconds, rounded up, of a reply and of an error alike; none where nothing is forecast.
+func TestChat_TellsWhenItWasExpectedToStart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		eta  *time.Duration
+		want string
+	}{{nil, ""}, {new(time.Duration(0)), "0"}, {new(1500 * time.Millisecond), "2"}, {new(time.Hour), "3600"}} {
+		reply := &llmq.Reply{Status: 200, Body: []byte(`{}`), Meta: llmq.Meta{Eta: tt.eta}}
+		failure := &llmq.Error{Code: llmq.CodeNoCapacity, Meta: llmq.Meta{Eta: tt.eta}}
+		for name, do := range map[string]func(context.Context, llmq.Request) (*llmq.Reply, error){
+			"reply": func(context.Context, llmq.Request) (*llmq.Reply, error) { return reply, nil },
+			"error": func(context.Context, llmq.Request) (*llmq.Reply, error) { return nil, failure },
+		} {
+			if got := setup(t, do).chat().Header().Get("X-LLMQ-Eta"); got != tt.want {
+				t.Errorf("%s of %v: %q, want %q", name, tt.eta, got, tt.want)
+			}
+		}
 	}
 }
 

@@ -99,6 +99,9 @@ func (h *Handler) stream(x *exchange, req llmq.Request) error {
 		return x.explain(ctx, err, h.cfg.Wait)
 	}
 	defer s.Close()
+	if q, ok := s.(interface{ Eta() *time.Duration }); ok {
+		x.setEta(q.Eta())
+	}
 	f := framingOf(req.Op)
 	for {
 		piece, err := nextWithin(ctx, s, x.patience(f))

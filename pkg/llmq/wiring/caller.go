@@ -8,6 +8,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq/client"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/forecast"
 	"github.com/llm-queue/llmq/pkg/llmq/httpapi"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/idhash"
 	"github.com/llm-queue/llmq/pkg/llmq/keyrate"
@@ -20,7 +21,7 @@ func (p *Process) Client() (*client.Client, error) { return p.clientOf(client.Pr
 
 // clientOf is Client, of a program whose calls are told whose they are.
 func (p *Process) clientOf(who client.Program) (*client.Client, error) {
-	return p.client(p.batcher, func(c *client.Config) {
+	return p.client(p.batcher, func(c *client.Config, _ *client.Deps) {
 		c.Program, c.StoreWait, c.OutlastStore, c.CancelWithContext = who, p.Config.Timing.ValkeyWait, true, true
 	})
 }
@@ -30,18 +31,18 @@ const doorStoreWait = 2 * time.Second
 
 // doorClient is the door's. Nobody waits for company in a function that is frozen when it has answered.
 func (p *Process) doorClient() (*client.Client, error) {
-	return p.client(nil, func(c *client.Config) {
+	return p.client(nil, func(c *client.Config, d *client.Deps) {
+		d.Forecast = p.Forecast()
 		c.StoreWait, c.Callers = min(p.Config.Timing.ValkeyWait, doorStoreWait), p.Config.Door.MaxConcurrency
 	})
 }
 
 // client is the caller's side; background nil sends every message at once.
-func (p *Process) client(background queue.Queue, tune func(*client.Config)) (*client.Client, error) {
+func (p *Process) client(background queue.Queue, tune func(*client.Config, *client.Deps)) (*client.Client, error) {
 	cfg := client.Config{
 		Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, InlineMaxBytes: p.Config.Storage.InlineMaxBytes,
 		SilentSends: p.Config.Timing.SQSTimeoutsToFailover, DirectFor: p.Config.Timing.SQSFailover,
 	}
-	tune(&cfg)
 	deps := client.Deps{
 		Valkey: p.valkey, Queue: p.queue, Background: background, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
 		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store,
@@ -49,6 +50,7 @@ func (p *Process) client(background queue.Queue, tune func(*client.Config)) (*cl
 	if p.Config.Routing.Direct != config.DirectOff {
 		deps.Direct = func() (client.Runner, error) { return p.engine() }
 	}
+	tune(&cfg, &deps)
 	return client.New(cfg, deps)
 }
 
@@ -85,3 +87,6 @@ func (p *Process) idHasher(ctx context.Context) (*idhash.Hasher, error) {
 	}
 	return idhash.New(salt)
 }
+
+// Forecast is where the governor leaves what doors forecast from.
+func (p *Process) Forecast() *forecast.Store { return forecast.NewStore(p.space) }

@@ -1,7 +1,7 @@
 #!lua
 -- peek.lua: what is known of a target, and nothing is changed. (No flags=no-writes: miniredis takes TIME for a write.)
 -- KEYS[1] llmq:<env>:cap:{cap}:epoch  string  when admissions begin, in ms; none: the store was wiped
--- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, rpm, tpm, breaker, calls by ending
+-- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, rpm, tpm, breaker, calls by ending, ran_<lane>
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[5] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
@@ -16,7 +16,8 @@
 -- ARGV[6] shared_tpm  string: of tokens
 -- Returns {quarantine_ms, rt, bg, bulk, waiting, calls_left, tokens_left, calls_used, tokens_used,
 -- shared_in_use, shared_calls_left, shared_tokens_left, breaker, open_ms, ok, throttled, failed, abandoned,
--- lapsed, then law.facts}; -1 where no budget is set.
+-- lapsed, then what ran_rt, ran_bg and ran_bulk hold: calls that ended, ok or failed, and for how many ms they held
+-- their slots; then law.facts}; -1 where no budget is set.
 -- include law.lua
 -- include rates.lua
 -- include breaker.lua
@@ -49,10 +50,19 @@ local tokens_left, tokens_used = left(ARGV[4], fields[2])
 local shared = redis.call('HMGET', provider, 'rpm', 'tpm')
 local shared_calls_left, shared_tokens_left = left(ARGV[5], shared[1]), (left(ARGV[6], shared[2]))
 local b = breaker.load(now, fields[3] or nil)
+local ran = redis.call('HMGET', state, 'ran_rt', 'ran_bg', 'ran_bulk')
+local function ran_of(i)
+  local calls, busy_ms = match(ran[i] or '', '^(%d+) (%d+)$')
+  return tonumber(calls or 0), tonumber(busy_ms or 0)
+end
+local rt_ran, rt_ms = ran_of(1)
+local bg_ran, bg_ms = ran_of(2)
+local bulk_ran, bulk_ms = ran_of(3)
 local function count(i) return tonumber(fields[i] or nil) or 0 end
 return {
   math.max(0, opens - now), live(KEYS[3]), live(KEYS[4]), live(KEYS[5]), live(waiting),
   calls_left, tokens_left, calls_used, tokens_used, live(shared_slots), shared_calls_left, shared_tokens_left,
   b.state, b.state == breaker.OPEN and b.open_until - now or 0,
-  tonumber(match(fields[4] or '', '^(%d+) %-?%d+ [01]$') or 0), count(5), count(6), count(7), count(8), unpack(facts)
+  tonumber(match(fields[4] or '', '^(%d+) %-?%d+ [01]$') or 0), count(5), count(6), count(7), count(8),
+  rt_ran, rt_ms, bg_ran, bg_ms, bulk_ran, bulk_ms, unpack(facts)
 }

@@ -1,7 +1,7 @@
 #!lua
 -- settle.lua: return what a call holds and tell how it ended. Only a slot that is still held counts, so a
 -- repeat changes nothing; what lapsed stays charged.
--- KEYS[1] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  as in admit.lua
+-- KEYS[1] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  as in admit.lua; ran_<lane>: see peek.lua
 -- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:bg       zset  the same
 -- KEYS[4] llmq:<env>:cap:{cap}:<alias>@<target>:bulk     zset  the same
@@ -63,7 +63,8 @@ local function time()
   end
   return now
 end
-local fields = redis.call('HMGET', state, 'breaker', 'ok', 'rpm', 'tpm')
+local ran_field = 'ran_' .. lane
+local fields = redis.call('HMGET', state, 'breaker', 'ok', 'rpm', 'tpm', ran_field)
 local breaker_text = fields[1]
 local broken, open_ms, changed = ARGV[10] == '1', 0, {}
 local function put(field, text)
@@ -96,6 +97,10 @@ if (calls ~= 0 or tokens ~= 0) and (ARGV[12] ~= '' or ARGV[13] ~= '' or ARGV[14]
     local text = give(ARGV[15], redis.call('HGET', provider, 'tpm'), tokens)
     if text then redis.call('HSET', provider, 'tpm', text) end
   end
+end
+if at > 0 and (ending == 'ok' or ending == 'failed') then -- a forecast is made from it
+  local ran, busy_ms = match(fields[5] or '', '^(%d+) (%d+)$')
+  put(ran_field, format('%d %.0f', (ran or 0) + 1, (busy_ms or 0) + max(0, time() - at)))
 end
 if ending == 'ok' then -- the law hears of it at the next admission, so that a call that ended well costs little here
   local count, owed = match(fields[2] or '', '^(%d+) (%-?%d+) [01]$')

@@ -95,6 +95,18 @@ func (s Space) Failover(alias string) Failover {
 	return Failover{Direct: head + ":direct", Silent: head + ":silent"}
 }
 
+// Forecast holds the names of what is forecast of a model.
+type Forecast struct {
+	Snapshot string // hash: how much waited when, and what was sent since
+	Learned  string // string: what the governor keeps from one snapshot to the next
+}
+
+// Forecast names that of a model. They stand alone, without a tag: no alias has an @.
+func (s Space) Forecast(alias string) Forecast {
+	head := s.prefix + "fc:" + alias
+	return Forecast{Snapshot: head, Learned: head + "@learned"}
+}
+
 // capacity begins every name that decides an admission. Its tag puts them into one slot of
 // the store, so that one script can decide; split by provider, it would be made here.
 func (s Space) capacity() string { return s.prefix + "cap:{cap}:" }

@@ -44,6 +44,10 @@ func TestSpace_Names(t *testing.T) {
 	if diff := cmp.Diff(failover, s.Failover("chat-a")); diff != "" {
 		t.Errorf("names of a failover (-want +got):\n%s", diff)
 	}
+	fc := keys.Forecast{Snapshot: "llmq:prod-eu:fc:chat-a", Learned: "llmq:prod-eu:fc:chat-a@learned"}
+	if diff := cmp.Diff(fc, s.Forecast("chat-a")); diff != "" {
+		t.Errorf("names of a forecast (-want +got):\n%s", diff)
+	}
 	if got, want := s.Rate("0123456789"), "llmq:prod-eu:rate:{0123456789}"; got != want {
 		t.Errorf("the calls of a key are %s, want %s", got, want)
 	}
