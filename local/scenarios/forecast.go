@@ -19,8 +19,9 @@ import (
 // What the door says of when a queued call starts, and whom it refuses for it.
 func forecasts() []scenario {
 	return []scenario{{
-		"forecast", "500 bg calls (short: 200) at the door and a quarter more in a hurry, faster than the 20 a second that run, with a snapshot every 2 s: 9 of 10 start within a factor of two of X-LLMQ-Eta, " +
-			"1 s left out of account; the others have 2 s only, and none is refused that would have started in time; rt never is; who comes back after Retry-After is taken", forecast,
+		ID: "forecast", Run: forecast, Quiet: true,
+		What: "500 bg calls (short: 200) at the door and a quarter more in a hurry, faster than the 20 a second that run, with a snapshot every 2 s: 9 of 10 start within a factor of two of X-LLMQ-Eta, " +
+			"1 s left out of account; the others have 2 s only, and none is refused that would have started in time; rt never is; who comes back after Retry-After is taken",
 	}}
 }
 
