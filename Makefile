@@ -44,6 +44,11 @@ test: ## every test that needs only Go, and the CDK module's where Node is insta
 test-emulators: ## the SQS suite on two other emulators, which npm installs in .build (needs Node 20)
 	$(NO_CGO) go run $(GO_FLAGS) ./local/emulators
 
+.PHONY: test-clients
+test-clients: ## the vendors' own clients against the real functions: Go's, npm's (needs Node 20), PyPI's where they can be installed (CLIENTS=go|node|python, empty is all)
+	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/test-clients ./local/clients
+	@$(BUILD)/test-clients -dir $(BUILD)/clients $(if $(CLIENTS),-only "$(CLIENTS)")
+
 .PHONY: conformance-aws
 conformance-aws: ## the SQS suite on Amazon SQS in AWS_REGION, with your credentials: some thousand requests, queues deleted after
 	$(NO_CGO) go test $(GO_FLAGS) -count=1 -timeout 30m -parallel 8 -v -run ConformanceOfAWS ./local/cloud/sqs -aws-region "$(AWS_REGION)"

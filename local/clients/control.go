@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/llm-queue/llmq/local/fakellm/server"
+)
+
+// control steers the fake provider for scripts: each check forgets what was before, says what the provider answers, and counts
+// afterwards how often it was called.
+type control struct {
+	fake *server.Server
+	url  string
+	srv  *http.Server
+	done chan struct{}
+}
+
+func newControl(fake *server.Server) (*control, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by close
+	if err != nil {
+		return nil, err
+	}
+	c := &control{fake: fake, url: "http://" + l.Addr().String(), done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /replies", c.serveReplies)
+	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(c.calls()) // who asks sees that it broke
+	})
+	c.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		defer close(c.done)
+		_ = c.srv.Serve(l) // it ends when close says so
+	}()
+	return c, nil
+}
+
+func (c *control) close(ctx context.Context) error {
+	err := c.srv.Shutdown(ctx)
+	<-c.done
+	return err
+}
+
+// serveReplies takes the replies of the next calls, as fakellm's program files have them; none is what it answers by itself.
+func (c *control) serveReplies(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err == nil {
+		err = c.load(body)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+func (c *control) load(replies []byte) error {
+	var p server.Program
+	if string(replies) != "[]" {
+		var err error
+		if p, err = server.ParseProgram(fmt.Appendf(nil, `{"queue":[{"replies":%s}]}`, replies)); err != nil {
+			return err
+		}
+	}
+	c.fake.Reset()
+	return c.fake.Load(p)
+}
+
+// replies is load for the checks of this program.
+func (c *control) replies(replies ...server.Reply) error {
+	c.fake.Reset()
+	return c.fake.Program(server.Match{}, replies...)
+}
+
+// calls is how often the provider was called since.
+func (c *control) calls() int { return c.fake.Stats().All.Calls }
