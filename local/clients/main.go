@@ -80,10 +80,11 @@ type world struct {
 	*control
 }
 
-// start starts one whose waits between tries are short, so that an error of a provider takes no minute.
+// start starts one whose waits between tries are short, so that an error of a provider takes no minute, and whose limits and breakers
+// learn nothing: one check's errors must not be the next one's wait.
 func start(ctx context.Context, verbose bool) (*world, error) {
 	o := rig.Options{
-		Env:  []string{"LLMQ_RETRY_BASE_SECS=0.05", "LLMQ_RETRY_MAX_SECS=1", "LLMQ_THROTTLE_RETRY_MAX_SECS=1", "LLMQ_BREAKER_THRESHOLD=1000"},
+		Env:  []string{"LLMQ_RETRY_BASE_SECS=0.05", "LLMQ_RETRY_MAX_SECS=1", "LLMQ_THROTTLE_RETRY_MAX_SECS=1", "LLMQ_CB_THRESHOLD=1000", "LLMQ_AC_MIN_THROTTLES=1000", "LLMQ_AC_LOSS_TOLERANCE=1", "LLMQ_AC_PAUSE_RATIO=1"},
 		Step: func(what string) { fmt.Println("· " + what) },
 	}
 	if verbose {

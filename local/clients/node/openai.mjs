@@ -124,7 +124,7 @@ for (const [name, reply, status, code, seen] of [
   ['provider refuses', { status: 400 }, 400, 'provider_rejected', 1],
   ['provider: no access', { status: 401 }, 502, 'provider_auth_failed', 1],
   ['provider: no money', { code: 'insufficient_quota' }, 429, 'insufficient_quota', 1],
-  ['provider fails', { status: 503, times: 20 }, 502, 'provider_error', 3],
+  ['provider fails', { status: 500, times: 20 }, 502, 'provider_error', 3],
 ]) {
   await check(`error: ${name}`, async () => {
     await replies([reply]);

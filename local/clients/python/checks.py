@@ -14,10 +14,10 @@ import boto3
 import botocore.config
 import botocore.exceptions
 import openai
-from langchain.agents import create_agent
 from langchain_aws import ChatBedrockConverse
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from langgraph.prebuilt import create_react_agent
 from pydantic import BaseModel
 
 PROVIDER = os.environ["PROVIDER_URL"]
@@ -129,7 +129,7 @@ for _name, _reply, _kind, _code, _seen in [
     ("provider refuses", {"status": 400}, openai.BadRequestError, "provider_rejected", 1),
     ("provider: no access", {"status": 401}, openai.InternalServerError, "provider_auth_failed", 1),
     ("provider: no money", {"code": "insufficient_quota"}, openai.RateLimitError, "insufficient_quota", 1),
-    ("provider fails", {"status": 503, "times": 20}, openai.InternalServerError, "provider_error", 3),
+    ("provider fails", {"status": 500, "times": 20}, openai.InternalServerError, "provider_error", 3),
 ]:
 
     @check(OPENAI, f"error: {_name}")
@@ -206,7 +206,7 @@ def _():
     for given, name, seen in [
         ([{"code": "ValidationException"}], "ValidationException", 1),
         ([{"code": "AccessDeniedException"}], "ModelErrorException", 1),
-        ([{"status": 503, "times": 20}], "ModelErrorException", 3),
+        ([{"status": 500, "times": 20}], "ModelErrorException", 3),
     ]:
         replies(*given)
         e = failure(botocore.exceptions.ClientError, lambda: aws.converse(**asks("x")))
@@ -257,7 +257,7 @@ for _client, _llm in [(LC_OPENAI, lambda: ChatOpenAI(model="chat-a")), (LC_AWS, 
     @check(LANGGRAPH, f"S04: tool loop on {_client.split()[0]}")
     def _():
         replies({"tool_calls": [WEATHER]})
-        end = create_agent(_llm(), [weather]).invoke({"messages": [("user", "Weather in Ulm?")]})
+        end = create_react_agent(_llm(), [weather]).invoke({"messages": [("user", "Weather in Ulm?")]})
         want("messages", [m.type for m in end["messages"]], ["human", "ai", "tool", "ai"])
         want("calls", calls(), 2)
         return end["messages"][-1].content if isinstance(end["messages"][-1].content, str) else end["messages"][-1].content[0]["text"]

@@ -80,6 +80,16 @@ func (c *Client) Embed(ctx context.Context, body []byte, o Options) (*llmq.Reply
 	return c.call(ctx, llmq.OpEmbeddings, "", body, o)
 }
 
+// Respond makes a call of OpenAI's Responses: body is its request, which keeps nothing at the provider.
+func (c *Client) Respond(ctx context.Context, body []byte, o Options) (*llmq.Reply, error) {
+	return c.call(ctx, llmq.OpResponses, "", body, o)
+}
+
+// RespondStream is [Client.Respond] of a body that asks for a stream.
+func (c *Client) RespondStream(ctx context.Context, body []byte, o Options) (llmq.Stream, error) {
+	return c.callStream(ctx, llmq.OpResponses, "", body, o)
+}
+
 // Converse makes a call in Bedrock's dialect: body is Converse's request, which names no model.
 func (c *Client) Converse(ctx context.Context, model string, body []byte, o Options) (*llmq.Reply, error) {
 	return c.call(ctx, llmq.OpConverse, model, body, o)
@@ -88,6 +98,16 @@ func (c *Client) Converse(ctx context.Context, model string, body []byte, o Opti
 // ConverseStream is [Client.Converse] whose reply comes in frames of an event stream.
 func (c *Client) ConverseStream(ctx context.Context, model string, body []byte, o Options) (llmq.Stream, error) {
 	return c.callStream(ctx, llmq.OpConverseStream, model, body, o)
+}
+
+// InvokeModel makes a call whose body and reply are the model's own JSON.
+func (c *Client) InvokeModel(ctx context.Context, model string, body []byte, o Options) (*llmq.Reply, error) {
+	return c.call(ctx, llmq.OpInvoke, model, body, o)
+}
+
+// InvokeModelStream is [Client.InvokeModel] whose reply comes in frames of an event stream.
+func (c *Client) InvokeModelStream(ctx context.Context, model string, body []byte, o Options) (llmq.Stream, error) {
+	return c.callStream(ctx, llmq.OpInvokeStream, model, body, o)
 }
 
 func (c *Client) call(ctx context.Context, op llmq.Op, model string, body []byte, o Options) (*llmq.Reply, error) {
