@@ -261,7 +261,7 @@ func (c *Cloud) serve(addr string, h http.Handler, cert *tls.Certificate) (strin
 	url := "http://" + l.Addr().String()
 	if cert != nil {
 		url = "https://" + l.Addr().String()
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}) // as a gateway: the Bedrock client of npm speaks HTTP/2 alone
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug)}
 	c.servers.Go(func() {

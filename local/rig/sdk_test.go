@@ -236,3 +236,31 @@ func TestUpstream_OwnListenerIsRefused(t *testing.T) {
 		t.Fatal("an upstream that is our own listener was taken")
 	}
 }
+
+// A8: the Bedrock client of npm speaks HTTP/2 and nothing else, others HTTP/1.1: https serves both.
+func TestTLS_SpeaksBothHTTPs(t *testing.T) {
+	t.Parallel()
+	r := theRig(t)
+	pem, err := os.ReadFile(r.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	for _, major := range []int{1, 2} {
+		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: major == 2}
+		t.Cleanup(tr.CloseIdleConnections)
+		req, err := http.NewRequestWithContext(within(t, time.Minute), http.MethodGet, r.TLSURL+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: tr}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 200 || resp.ProtoMajor != major {
+			t.Errorf("HTTP/%d: %s %s", major, resp.Proto, resp.Status)
+		}
+	}
+}
