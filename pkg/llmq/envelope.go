@@ -30,10 +30,11 @@ type Envelope struct {
 	User       string
 	Session    string
 	Trace      string
-	ReplyTo    string // alias of a configured reply target
-	Generation int    // redrives so far
-	Params     []byte // the wire's own JSON body, byte for byte
-	Ref        *Ref   // where the body lies instead, when it is large
+	ReplyTo    string            // alias of a configured reply target
+	Generation int               // redrives so far
+	Headers    map[string]string // what goes with the body of an invocation, by canonical name; see [Op.Headers]
+	Params     []byte            // the wire's own JSON body, byte for byte
+	Ref        *Ref              // where the body lies instead, when it is large
 }
 
 // Ref points at a stored body. The hash is compared before a byte of it is parsed.
@@ -69,22 +70,23 @@ func (r *Ref) UnmarshalJSON(b []byte) error {
 }
 
 type envelopeJSON struct {
-	V          int             `json:"v"`
-	ID         string          `json:"id"`
-	Op         Op              `json:"op"`
-	Model      string          `json:"model"`
-	Lane       Lane            `json:"lane,omitempty"`
-	Fallback   FallbackPolicy  `json:"fallback,omitempty"`
-	DeadlineMS int64           `json:"deadline_ms,omitempty"`
-	Tenant     string          `json:"tenant,omitempty"`
-	KeyID      string          `json:"kid,omitempty"`
-	User       string          `json:"user,omitempty"`
-	Session    string          `json:"session,omitempty"`
-	Trace      string          `json:"traceparent,omitempty"`
-	ReplyTo    string          `json:"reply_to,omitempty"`
-	Generation int             `json:"generation,omitempty"`
-	Ref        *Ref            `json:"ref,omitempty"`
-	Params     json.RawMessage `json:"params,omitempty"`
+	V          int               `json:"v"`
+	ID         string            `json:"id"`
+	Op         Op                `json:"op"`
+	Model      string            `json:"model"`
+	Lane       Lane              `json:"lane,omitempty"`
+	Fallback   FallbackPolicy    `json:"fallback,omitempty"`
+	DeadlineMS int64             `json:"deadline_ms,omitempty"`
+	Tenant     string            `json:"tenant,omitempty"`
+	KeyID      string            `json:"kid,omitempty"`
+	User       string            `json:"user,omitempty"`
+	Session    string            `json:"session,omitempty"`
+	Trace      string            `json:"traceparent,omitempty"`
+	ReplyTo    string            `json:"reply_to,omitempty"`
+	Generation int               `json:"generation,omitempty"`
+	Ref        *Ref              `json:"ref,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	Params     json.RawMessage   `json:"params,omitempty"`
 }
 
 // Encode writes e as JSON that SQS can carry: the params stand in it byte for byte,
@@ -93,7 +95,7 @@ func (e Envelope) Encode() ([]byte, error) {
 	w := envelopeJSON{
 		V: EnvelopeVersion, ID: e.ID, Op: e.Op, Model: e.Model, Lane: e.Lane, Fallback: e.Fallback,
 		Tenant: e.Tenant, KeyID: e.KeyID, User: e.User, Session: e.Session, Trace: e.Trace,
-		ReplyTo: e.ReplyTo, Generation: e.Generation, Ref: e.Ref,
+		ReplyTo: e.ReplyTo, Generation: e.Generation, Ref: e.Ref, Headers: e.Headers,
 	}
 	if !e.Deadline.IsZero() {
 		w.DeadlineMS = e.Deadline.UnixMilli()
@@ -149,7 +151,7 @@ func (w *envelopeJSON) fields() map[string]any {
 	return map[string]any{
 		"v": &w.V, "id": &w.ID, "op": &w.Op, "model": &w.Model, "lane": &w.Lane, "fallback": &w.Fallback,
 		"deadline_ms": &w.DeadlineMS, "tenant": &w.Tenant, "kid": &w.KeyID, "user": &w.User, "session": &w.Session,
-		"traceparent": &w.Trace, "reply_to": &w.ReplyTo, "generation": &w.Generation, "ref": &w.Ref, "params": &w.Params,
+		"traceparent": &w.Trace, "reply_to": &w.ReplyTo, "generation": &w.Generation, "ref": &w.Ref, "headers": &w.Headers, "params": &w.Params,
 	}
 }
 
@@ -162,7 +164,7 @@ func fieldNames() []string {
 const MaxLabelBytes = 256
 
 func (w *envelopeJSON) check() (Envelope, error) {
-	for _, err := range []error{CheckID("id", w.ID), checkOp(w.Op), checkRef(w.Model), checkLane(w.Lane), checkFallback(w.Fallback), checkTenant(w.Tenant)} {
+	for _, err := range []error{CheckID("id", w.ID), checkOp(w.Op), checkRef(w.Model), checkLane(w.Lane), checkFallback(w.Fallback), checkTenant(w.Tenant), w.Op.CheckHeaders(w.Headers)} {
 		if err != nil {
 			e := AsError(err)
 			return Envelope{}, Errorf(CodeBadEnvelope, "%s", e.Message).At(e.Field)
@@ -199,7 +201,7 @@ func (w *envelopeJSON) check() (Envelope, error) {
 	}
 	e := Envelope{
 		ID: w.ID, Op: w.Op, Model: w.Model, Lane: w.Lane, Fallback: w.Fallback, Tenant: w.Tenant, KeyID: w.KeyID,
-		User: w.User, Session: w.Session, Trace: w.Trace, ReplyTo: w.ReplyTo, Generation: w.Generation, Ref: w.Ref, Params: w.Params,
+		User: w.User, Session: w.Session, Trace: w.Trace, ReplyTo: w.ReplyTo, Generation: w.Generation, Ref: w.Ref, Headers: w.Headers, Params: w.Params,
 	}
 	if w.DeadlineMS > 0 {
 		e.Deadline = time.UnixMilli(w.DeadlineMS)

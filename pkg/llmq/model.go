@@ -64,6 +64,26 @@ type Target struct {
 	Limits         Limits
 	Shared         SharedLimits // of its provider, the same in each of the provider's targets
 	Tokens         TokenRule
+	Tiers          []Tier // service tiers that it has; a lane whose own is none of them asks for none
+}
+
+// Tier is a provider's service tier.
+type Tier string
+
+// The tiers that lanes ask for. OpenAI and Bedrock call them so.
+const (
+	TierPriority Tier = "priority"
+	TierDefault  Tier = "default"
+	TierFlex     Tier = "flex"
+)
+
+// Tier is the service tier that l asks for where a target has it (FEATURES D12); "" is none.
+func (t Target) Tier(l Lane) Tier {
+	own := map[Lane]Tier{LaneRT: TierPriority, LaneBG: TierDefault, LaneBulk: TierFlex}[l]
+	if !slices.Contains(t.Tiers, own) {
+		return ""
+	}
+	return own
 }
 
 // Speaks reports whether t can be called on w.

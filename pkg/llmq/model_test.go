@@ -223,3 +223,18 @@ func TestOps_EachHasAWireAndAName(t *testing.T) {
 		t.Errorf("%d ops come in events always", always)
 	}
 }
+
+// D12: each lane has a tier of its own, and asks for it where the target has it.
+func TestTarget_TierOfALane(t *testing.T) {
+	t.Parallel()
+	all := llmq.Target{Tiers: []llmq.Tier{llmq.TierFlex, llmq.TierDefault, llmq.TierPriority}}
+	some := llmq.Target{Tiers: []llmq.Tier{llmq.TierFlex}}
+	for lane, want := range map[llmq.Lane]llmq.Tier{llmq.LaneRT: llmq.TierPriority, llmq.LaneBG: llmq.TierDefault, llmq.LaneBulk: llmq.TierFlex} {
+		if got := all.Tier(lane); got != want {
+			t.Errorf("%s asks for %q, want %q", lane, got, want)
+		}
+		if got := some.Tier(lane); got != "" && lane != llmq.LaneBulk {
+			t.Errorf("%s asks for %q, which is not there", lane, got)
+		}
+	}
+}

@@ -27,21 +27,22 @@ func ParseFallback(s string) (FallbackPolicy, error) {
 
 // Request is one LLM call as its caller asks for it.
 type Request struct {
-	ID       string         // the caller's id or [NewID]; unique within the tenant
-	Tenant   string         // whose request it is
-	KeyID    string         // public id of the key that was used; "" for producers
-	Allowed  ModelSet       // what that key may use; without a key it bounds nothing
-	Op       Op             // what is asked for; fixes the wire
-	Model    ModelRef       // as the caller wrote it
-	Lane     Lane           // never empty
-	Fallback FallbackPolicy // never empty
-	Deadline time.Time      // no answer is of use after it; never zero
-	Body     []byte         // the wire's own JSON, as it came; never changed in place
-	Stream   bool           // the reply is wanted while it comes; the operation, or a member of the body, says so too
-	User     string         // the caller's end user; "" when not given
-	Session  string         // the caller's session; "" when not given
-	Trace    string         // W3C traceparent; "" when not given
-	OneOff   bool           // the id was made for this call alone: nobody knows it who could send the call again
+	ID       string            // the caller's id or [NewID]; unique within the tenant
+	Tenant   string            // whose request it is
+	KeyID    string            // public id of the key that was used; "" for producers
+	Allowed  ModelSet          // what that key may use; without a key it bounds nothing
+	Op       Op                // what is asked for; fixes the wire
+	Model    ModelRef          // as the caller wrote it
+	Lane     Lane              // never empty
+	Fallback FallbackPolicy    // never empty
+	Deadline time.Time         // no answer is of use after it; never zero
+	Body     []byte            // the wire's own JSON, as it came; never changed in place
+	Headers  map[string]string // what an invocation is asked with beside its body, of [Op.Headers]; nil is nothing
+	Stream   bool              // the reply is wanted while it comes; the operation, or a member of the body, says so too
+	User     string            // the caller's end user; "" when not given
+	Session  string            // the caller's session; "" when not given
+	Trace    string            // W3C traceparent; "" when not given
+	OneOff   bool              // the id was made for this call alone: nobody knows it who could send the call again
 
 	Generation int // how often it was sent again from a dead-letter queue; 0 is the caller's own
 }

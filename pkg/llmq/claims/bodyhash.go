@@ -3,13 +3,15 @@ package claims
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"maps"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-// BodyHash is the identity of what r asks for: operation, model reference and body.
+// BodyHash is the identity of what r asks for: operation, model reference, body and the headers that go with it.
 // The order of a JSON object's members and the space between tokens don't count;
 // numbers count as written, since 1 and 1.0 may not be the same to a provider. The
 // body has passed the strict JSON check; one that is no JSON is hashed as it is.
@@ -26,5 +28,8 @@ func BodyHash(r llmq.Request) string {
 		h.Write([]byte{0})
 	}
 	h.Write(body)
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		h.Write([]byte("\x00" + name + ":" + r.Headers[name]))
+	}
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }

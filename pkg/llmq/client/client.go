@@ -238,6 +238,9 @@ func check(r llmq.Request) error {
 	if asks != r.Stream {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "operation and body ask for a stream or for none, and the request says otherwise").At("stream")
 	}
+	if err := r.Op.CheckHeaders(r.Headers); err != nil {
+		return err
+	}
 	return opbody.Check(r.Op, r.Body)
 }
 

@@ -132,7 +132,7 @@ func (c *Client) start(ctx context.Context, r llmq.Request, m llmq.Model) (res *
 func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay time.Duration) error {
 	env := llmq.Envelope{
 		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
-		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Params: r.Body,
+		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Headers: r.Headers, Params: r.Body,
 	}
 	if len(r.Body) > c.cfg.InlineMaxBytes {
 		ref, err := c.Bodies.Put(ctx, r.BodyKey(), r.Body)

@@ -153,6 +153,8 @@ type Provider struct {
 	ConnectTimeout time.Duration // default 10 s
 	ReadTimeout    time.Duration // wait for the reply's first byte; default 300 s
 
+	RefusesStreamOptions bool // openai: it knows no stream_options, so that its streams aren't asked for their usage
+
 	MaxConcurrency       int    // of each of its targets that says nothing else
 	Limits               Limits // of each of its targets that says nothing else
 	SharedMaxConcurrency int    // calls in flight over all its targets; 0 is no cap
@@ -195,7 +197,8 @@ type Target struct {
 	Provider       string // name of a provider
 	ModelID        string // the provider's own name; "" (local, Any) passes the caller's on
 	Wires          []llmq.Wire
-	MaxConcurrency int // calls in flight over all workers; 0 is its model's, else its provider's, else no cap
+	ServiceTiers   []llmq.Tier // that it has: rt asks for priority, bg for default, bulk for flex; none are asked for where it has not
+	MaxConcurrency int         // calls in flight over all workers; 0 is its model's, else its provider's, else no cap
 	Limits         Limits
 }
 
@@ -245,7 +248,7 @@ func (c *Config) Catalogue() llmq.Catalogue {
 			lm.Targets = append(lm.Targets, llmq.Target{
 				Model: m.Alias, Name: t.Name, Provider: t.Provider, ModelID: t.ModelID, Wires: t.Wires,
 				MaxConcurrency: cmp.Or(t.MaxConcurrency, m.MaxConcurrency, p.MaxConcurrency),
-				Limits:         c.limits(m, t, p), Shared: c.shared(p), Tokens: llmq.TokenRule{Burndown: m.Burndown, DefaultMaxTokens: m.DefaultMaxTokens},
+				Limits:         c.limits(m, t, p), Shared: c.shared(p), Tokens: llmq.TokenRule{Burndown: m.Burndown, DefaultMaxTokens: m.DefaultMaxTokens}, Tiers: t.ServiceTiers,
 			})
 		}
 		models = append(models, lm)

@@ -281,6 +281,10 @@ func providerRows() []setting {
 			path: "providers.*.read_timeout_secs", env: "LLMQ_PROVIDER_READ_TIMEOUT_SECS", form: formSecs, def: "300", low: 1, high: 900, why: whyLambda,
 			doc: "wait for the reply's first byte", at: func(s *scope) any { return &s.provider.ReadTimeout },
 		},
+		{
+			path: "providers.*.refuses_stream_options", form: formBool, def: "false",
+			doc: "openai: the server knows no `stream_options`; a chat's stream is then not asked for its usage, and is charged what it reserved", at: func(s *scope) any { return &s.provider.RefusesStreamOptions },
+		},
 	}
 }
 
@@ -310,6 +314,10 @@ func targetRows() []setting {
 		{
 			path: "models.*.targets[].wires", form: formList, words: wireNames(), defNote: "all that its provider speaks",
 			doc: "dialects it is called in; bodies are never translated", at: func(s *scope) any { return &s.target.Wires },
+		},
+		{
+			path: "models.*.targets[].service_tiers", form: formList, words: []string{"priority", "default", "flex"},
+			doc: "service tiers that it has: rt asks for priority, bg for default, bulk for flex, where the caller asks for none itself; a lane whose tier is not listed asks for none", at: func(s *scope) any { return &s.target.ServiceTiers },
 		},
 		{
 			path: "models.*.fallback[]", form: formItems, open: openFallback,

@@ -170,6 +170,8 @@ func (st setting) add(at any, word string) string {
 		*p = append(*p, llmq.Lane(word))
 	case *[]llmq.Wire:
 		*p = append(*p, llmq.Wire(word))
+	case *[]llmq.Tier:
+		*p = append(*p, llmq.Tier(word))
 	default:
 		panic(fmt.Sprintf("config: %s has a field of type %T", st.path, at))
 	}
@@ -207,6 +209,8 @@ func listed(at any) []string {
 	case *[]llmq.Lane:
 		return names(*p)
 	case *[]llmq.Wire:
+		return names(*p)
+	case *[]llmq.Tier:
 		return names(*p)
 	}
 	return nil

@@ -45,7 +45,10 @@ func (r *run) exchange(ctx context.Context, t llmq.Target) (*provider.Response, 
 
 // attemptOf is what a target's provider is asked.
 func (r *run) attemptOf(t llmq.Target) provider.Request {
-	return provider.Request{Op: r.Request.Op, ModelID: r.modelID(t), Body: r.Request.Body, DefaultMaxOutput: t.Tokens.DefaultMaxTokens}
+	return provider.Request{
+		Op: r.Request.Op, ModelID: r.modelID(t), Body: r.Request.Body, Headers: r.Request.Headers,
+		DefaultMaxOutput: t.Tokens.DefaultMaxTokens, Tier: t.Tier(r.Request.Lane),
+	}
 }
 
 // explain words an attempt's failure for the caller.

@@ -56,9 +56,13 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 	if err := opbody.Check(op, body); err != nil {
 		return llmq.Request{}, err
 	}
+	headers, err := readHeaders(op, x.r.Header)
+	if err != nil {
+		return llmq.Request{}, err
+	}
 	return llmq.Request{
 		ID: x.id, Tenant: c.Tenant(), KeyID: c.KeyID(), Allowed: c.Models(), Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
-		Deadline: o.deadline, Body: body, Stream: stream, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
+		Deadline: o.deadline, Body: body, Headers: headers, Stream: stream, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
 	}, nil
 }
 
@@ -101,6 +105,35 @@ func checkMedia(h http.Header) error {
 		return bad
 	}
 	return nil
+}
+
+// readHeaders takes what goes with the body of an invocation, such as the guardrail to run under. A media type that is
+// asked for must be JSON, which is all that a result holds.
+func readHeaders(op llmq.Op, h http.Header) (map[string]string, error) {
+	if op.Wire() != llmq.WireInvoke {
+		return nil, nil
+	}
+	accept := "Accept"
+	if op == llmq.OpInvokeStream {
+		accept = "X-Amzn-Bedrock-Accept" // Accept itself is of the frames
+	}
+	switch v := strings.ToLower(h.Get(accept)); v {
+	case "", "*/*", "application/*", "application/json":
+	default:
+		return nil, llmq.Errorf(llmq.CodeUnsupportedMedia, "an invocation's reply is served as application/json only").At(accept)
+	}
+	var taken map[string]string
+	for _, name := range op.Headers() {
+		v := h.Get(name)
+		if v == "" {
+			continue
+		}
+		if taken == nil {
+			taken = map[string]string{}
+		}
+		taken[name] = v
+	}
+	return taken, op.CheckHeaders(taken)
 }
 
 // readModel finds the model that is called: in the body on OpenAI's wire, in the path

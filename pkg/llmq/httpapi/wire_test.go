@@ -146,3 +146,28 @@ func TestModels_ListWires(t *testing.T) {
 		}
 	}
 }
+
+// A1: what goes with an invocation's body reaches the call; another media type than JSON is refused.
+func TestServeHTTP_InvocationsCarryTheirHeaders(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/model/raw-a/invoke", "/model/raw-a/invoke-with-response-stream"} {
+		b := setup(t, ok)
+		b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) {
+			return nil, llmq.Errorf(llmq.CodeTimeout, "enough")
+		}
+		b.send(http.MethodPost, path, `{}`, "x-amzn-bedrock-guardrailidentifier", "gr-1", "X-Amzn-Bedrock-Trace", "ENABLED", "X-Amzn-Bedrock-Other", "x")
+		if r := b.calls.requests()[0]; len(r.Headers) != 2 || r.Headers["X-Amzn-Bedrock-Guardrailidentifier"] != "gr-1" || r.Headers["X-Amzn-Bedrock-Trace"] != "ENABLED" {
+			t.Errorf("%s: %v", path, r.Headers)
+		}
+	}
+	for _, h := range [][2]string{{"Accept", "image/png"}, {"Content-Type", "image/png"}} {
+		b := setup(t, ok)
+		if w := b.send(http.MethodPost, "/model/raw-a/invoke", `{}`, h[0], h[1]); w.Code != http.StatusUnsupportedMediaType || len(b.calls.requests()) != 0 {
+			t.Errorf("%v: %d %s", h, w.Code, w.Body)
+		}
+	}
+	b := setup(t, ok)
+	if w := b.send(http.MethodPost, "/model/conv-a/converse", `{}`, "X-Amzn-Bedrock-Trace", "ENABLED", "Accept", "image/png"); w.Code != http.StatusOK || b.calls.requests()[0].Headers != nil {
+		t.Errorf("Converse: %d %s", w.Code, w.Body)
+	}
+}

@@ -25,9 +25,13 @@ type Request struct {
 	ModelID string // the provider's own id of the model, never empty
 	Body    []byte // the caller's JSON; the provider sets the model in it where its wire wants that
 
+	Headers map[string]string // what goes with the body of an invocation, of [llmq.Op.Headers]
+
 	// DefaultMaxOutput is put into the body as the most output, in tokens, where the caller sends
 	// none and the op has output; 0 puts nothing. What is sent is what is reserved (FEATURES C13).
 	DefaultMaxOutput int
+	// Tier is the service tier to ask for where the caller asks for none; "" asks for none. Embeddings have none.
+	Tier llmq.Tier
 	// Pace bounds how slowly the reply of a stream may come. [Provider.Call] has no use for it.
 	Pace Pace
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	var longest time.Duration
 	for _, limit := range openAILimits {
 		if spent(h, "X-Ratelimit-Remaining-"+limit) {
-			longest = max(longest, span(h.Get("X-Ratelimit-Reset-"+limit)))
+			longest = max(longest, Span(h.Get("X-Ratelimit-Reset-"+limit)))
 		}
 	}
 	for _, limit := range anthropicLimits {
@@ -64,6 +65,24 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return longest
 }
 
+// saidWait is how vendors word a wait: "Please try again in 1m2.5s" (OpenAI, Groq), "Please retry in 53.01s" (Gemini), "Please
+// retry after 9 seconds" (Azure).
+var saidWait = regexp.MustCompile(`(?i)\b(?:try again|retry) (?:in|after) ([0-9][0-9.hms]*)( second)?`)
+
+// SaidWait reads from a refusal's text how long the provider asks to wait; 0 where it says nothing of it. A header is the better
+// source: texts change.
+func SaidWait(message string) time.Duration {
+	m := saidWait.FindStringSubmatch(message)
+	if m == nil {
+		return 0
+	}
+	said := strings.TrimRight(m[1], ".")
+	if m[2] != "" {
+		said += "s"
+	}
+	return Span(said)
+}
+
 // spent reports whether nothing is left of a limit; a provider that does not say has refused the
 // call, which says it well enough.
 func spent(h http.Header, name string) bool {
@@ -75,8 +94,8 @@ func spent(h http.Header, name string) bool {
 	return err != nil || n <= 0 // OpenAI-compatible servers write -1 for "not known"
 }
 
-// span reads a duration as OpenAI writes it ("6m0s", "17ms"), or the plain seconds of others.
-func span(v string) time.Duration {
+// Span reads a duration as OpenAI writes it ("6m0s", "17ms"), or the plain seconds of others. 0 is one that can't be used.
+func Span(v string) time.Duration {
 	v = strings.TrimSpace(v)
 	if d := decimal(v, time.Second); d > 0 {
 		return d

@@ -99,3 +99,26 @@ func FuzzRetryAfter(f *testing.F) {
 		}
 	})
 }
+
+// H14: a wait that only the text tells.
+func TestSaidWait_ReadsVendorsWords(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]time.Duration{
+		"Please try again in 41.724s.":                    41724 * time.Millisecond,
+		"Please try again in 1m2.5s. Visit https://x":     62500 * time.Millisecond,
+		"Please try again in 120ms":                       120 * time.Millisecond,
+		"Please retry after 9 seconds. Please go here":    9 * time.Second,
+		"Please retry in 53.016342224s.":                  53016342224,
+		"Rate limit is exceeded. Try again in 2 seconds.": 2 * time.Second,
+		"try again in 7.":                                 7 * time.Second,
+		"Please retry after 99999999 seconds":             provider.MaxRetryAfter,
+		"Please try again later":                          0,
+		"Please try again in a while":                     0,
+		"retry after 1h2h.s seconds":                      0,
+		"":                                                0,
+	} {
+		if got := provider.SaidWait(in); got != want {
+			t.Errorf("%q: %v, want %v", in, got, want)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 		}
 		return bedrock.New(b)
 	}
-	return openai.New(openai.Config{Name: c.Name, BaseURL: c.BaseURL, APIKey: key, Network: n})
+	return openai.New(openai.Config{Name: c.Name, BaseURL: c.BaseURL, APIKey: key, RefusesStreamOptions: c.RefusesStreamOptions, Network: n})
 }
 
 // parallelism is how many calls one process can have in flight at once: a batch, at least one.

@@ -147,7 +147,7 @@ func routeOf(op llmq.Op) (route, accept string) {
 // prepare makes the request, and returns the secret that a reply could repeat.
 func (p *Provider) prepare(ctx context.Context, req provider.Request) (*http.Request, string, error) {
 	if req.Op.Wire() == llmq.WireConverse {
-		req.Body = withMost(req.Body, req.DefaultMaxOutput)
+		req.Body = withTier(withMost(req.Body, req.DefaultMaxOutput), req.Tier)
 	}
 	hreq, err := p.request(ctx, req)
 	if err != nil {
@@ -173,6 +173,14 @@ func (p *Provider) request(ctx context.Context, req provider.Request) (*http.Req
 	}
 	hreq.Header.Set("Content-Type", "application/json")
 	hreq.Header.Set("Accept", accept)
+	if req.Op.Wire() == llmq.WireInvoke && req.Tier != "" {
+		hreq.Header.Set("X-Amzn-Bedrock-Service-Tier", string(req.Tier))
+	}
+	for _, name := range req.Op.Headers() { // the caller's own wins
+		if v := req.Headers[name]; v != "" {
+			hreq.Header.Set(name, v)
+		}
+	}
 	return hreq, nil
 }
 

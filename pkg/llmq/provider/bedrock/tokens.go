@@ -43,6 +43,7 @@ type draft struct {
 	open      int              // behind the opening brace
 	texts     []jsontext.Value // of the input
 	inference jsontext.Value   // the value of inferenceConfig; nil where there is none
+	tiered    bool             // the caller asks for a service tier
 	at        int              // where that begins
 }
 
@@ -70,6 +71,8 @@ func read(body []byte) draft {
 		switch value := jsontext.Value(body[end-len(value) : end]); name { // the decoder's own may move
 		case "messages", "system", "toolConfig", "promptVariables":
 			d.texts = append(d.texts, value)
+		case "serviceTier":
+			d.tiered = true
 		case "inferenceConfig":
 			d.inference, d.at = value, end-len(value)
 		}
@@ -125,6 +128,19 @@ func withMost(body []byte, most int) []byte {
 	default: // it is absent
 	}
 	insert := append([]byte(`"inferenceConfig":`), braced(member)...)
+	if !d.empty {
+		insert = append(insert, ',')
+	}
+	return splice(body, d.open, d.open, insert)
+}
+
+// withTier asks for a service tier in a body whose caller asks for none; every other byte stays as it is.
+func withTier(body []byte, tier llmq.Tier) []byte {
+	d := read(body)
+	if tier == "" || !d.ok || d.tiered {
+		return body
+	}
+	insert := []byte(`"serviceTier":{"type":"` + string(tier) + `"}`)
 	if !d.empty {
 		insert = append(insert, ',')
 	}

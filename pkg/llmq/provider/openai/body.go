@@ -22,6 +22,9 @@ const (
 	maxOutput     = "max_output_tokens"
 )
 
+// tierName is the member that asks for a service tier.
+const tierName = "service_tier"
+
 // span is where a member's value stands in a body; the zero value is absent.
 type span struct{ start, end int }
 
@@ -39,7 +42,7 @@ type draft struct {
 var wanted = map[string]bool{
 	"model": true, "stream_options": true, maxCompletion: true, maxTokens: true, "n": true,
 	"messages": true, "tools": true, "functions": true, "response_format": true, "input": true,
-	maxOutput: true, "instructions": true, "text": true,
+	tierName: true, maxOutput: true, "instructions": true, "text": true,
 }
 
 // read finds its way about a body.
@@ -134,7 +137,7 @@ type edit struct {
 // editor says what is changed in a body.
 type editor func(draft, provider.Request) ([]edit, error)
 
-// edits are what Call changes in a body: the model, and the most output where the model's
+// edits are what Call changes in a body: the model, the service tier where the lane asks for one and the caller for none, and the most output where the model's
 // configuration sets it and the caller sends none.
 func (p *Provider) edits(d draft, req provider.Request) ([]edit, error) {
 	quoted, err := jsontext.AppendQuote(nil, req.ModelID)
@@ -144,6 +147,9 @@ func (p *Provider) edits(d draft, req provider.Request) ([]edit, error) {
 	var es []edit
 	if !d.says("model", req.ModelID) {
 		es = append(es, edit{"model", quoted})
+	}
+	if req.Tier != "" && req.Op != llmq.OpEmbeddings && !d.sent(tierName) {
+		es = append(es, edit{tierName, []byte(strconv.Quote(string(req.Tier)))})
 	}
 	if name := p.injects(d, req); name != "" {
 		es = append(es, edit{name, strconv.AppendInt(nil, int64(req.DefaultMaxOutput), 10)})

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ func classify(r egress.Reply, now time.Time, key string) *provider.Error {
 		}
 		e := &provider.Error{Class: row.class, Code: row.code, Status: r.Status, Kind: w.kind(key)}
 		if row.class == provider.Throttle || row.class == provider.Retryable {
-			e.RetryAfter = provider.RetryAfter(r.Header, now)
+			e.RetryAfter = cmp.Or(provider.RetryAfter(r.Header, now), provider.Span(w.delay), provider.SaidWait(w.message))
 		}
 		if !row.secret {
 			e.Message = provider.CleanMessage(w.message, key)
@@ -109,7 +110,7 @@ var table = []row{
 	// A 503 that says so is load as well. Any other 503 comes from something on the way (a balancer
 	// without a server behind it, a deployment): that is health, which the breaker must see and the
 	// limiter must not learn from.
-	{status: in(503), says: []string{"overloaded", "slow down"}, class: provider.Throttle, code: llmq.CodeRateLimited},
+	{status: in(503), says: []string{"overloaded", "slow down", "server busy"}, class: provider.Throttle, code: llmq.CodeRateLimited},
 
 	// Our key or its rights. The text may hold parts of the key, and the caller can do nothing.
 	{status: in(401, 403, 407), class: provider.TargetFatal, code: llmq.CodeProviderAuth, secret: true},

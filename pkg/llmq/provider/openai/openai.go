@@ -31,6 +31,9 @@ type Config struct {
 	// which only private and local endpoints may want.
 	APIKey func(ctx context.Context) (string, error)
 
+	// RefusesStreamOptions is of a server that knows no stream_options: its streams are not asked for their usage.
+	RefusesStreamOptions bool
+
 	// Network bounds how the endpoint is reached.
 	Network provider.Network
 }
@@ -40,6 +43,7 @@ type Provider struct {
 	name   string
 	key    func(context.Context) (string, error)
 	egress *egress.Client
+	silent bool   // its streams are not asked for their usage
 	most   string // the member that bounds output, where we put it in
 }
 
@@ -55,7 +59,7 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, fmt.Errorf("openai provider %s: %w", cfg.Name, err)
 	}
-	return &Provider{name: cfg.Name, key: cfg.APIKey, egress: client, most: mostName(client.Base())}, nil
+	return &Provider{name: cfg.Name, key: cfg.APIKey, egress: client, silent: cfg.RefusesStreamOptions, most: mostName(client.Base())}, nil
 }
 
 // mostName is the name under which an endpoint takes the most output: OpenAI's own and Azure's refuse

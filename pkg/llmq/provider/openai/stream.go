@@ -32,7 +32,10 @@ func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provid
 	switch req.Op {
 	case llmq.OpChat:
 		chat := &chatTalk{emit: emit}
-		t, edits = chat, chat.asking(p.edits)
+		t, chat.wantsUsage = chat, p.silent // whatever comes is what the caller asked for
+		if !p.silent {
+			edits = chat.asking(p.edits)
+		}
 	case llmq.OpResponses:
 		t = &responsesTalk{emit: emit}
 	default:

@@ -3,6 +3,9 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
@@ -10,6 +13,7 @@ import (
 // wireError is what a refusal says of itself. Fields that it lacks are "".
 type wireError struct {
 	code, typ, message string
+	delay              string // the wait that Google's RetryInfo asks for
 }
 
 // kind is the error's name: its code, else its type. A code that repeats the HTTP status as a
@@ -21,6 +25,9 @@ func (w wireError) kind(secret string) string {
 	}
 	return provider.CleanToken(provider.CleanMessage(name, secret), 64)
 }
+
+// relayed is what OpenRouter says of an error that is not its own; what the provider behind it said is in metadata.raw.
+const relayed = "Provider returned error"
 
 // parse reads the forms that servers of this API have for an error:
 //
@@ -72,6 +79,21 @@ func fields(object json.RawMessage) wireError {
 		return wireError{}
 	}
 	w := wireError{code: text(f.Code), typ: text(f.Type), message: text(f.Message)}
+	if strings.Trim(w.code, "0123456789") == "" { // Azure writes the status as a text
+		w.code = ""
+	}
+	gjson.GetBytes(object, "details").ForEach(func(_, d gjson.Result) bool {
+		if strings.HasSuffix(d.Get("@type").Str, "google.rpc.RetryInfo") {
+			w.delay = d.Get("retryDelay").Str
+		}
+		return w.delay == ""
+	})
+	if raw := gjson.GetBytes(object, "metadata.raw").Str; raw != "" && w.message == relayed {
+		if inner := parse([]byte(raw)).message; inner != "" {
+			raw = inner
+		}
+		w.message = raw
+	}
 	if w.typ == "" {
 		w.typ = text(f.Status)
 	}
