@@ -30,7 +30,7 @@ func (o Op) CheckHeaders(h map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(h)) { // sorted: the same request gets the same answer
 		value := h[name]
 		if o.Wire() != WireInvoke || !slices.Contains(headers, name) {
-			return Errorf(CodeInvalidRequest, "%s has no header %q to pass on", o, Clip(name, 60)).At("headers")
+			return Errorf(CodeInvalidRequest, "headers holds %q, which is not passed on with %s", Clip(name, 60), o).At("headers")
 		}
 		if value == "" || strings.TrimSpace(value) != value || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 			return Errorf(CodeInvalidRequest, "the header %s must be visible ASCII", name).At(name)
