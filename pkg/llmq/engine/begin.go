@@ -38,7 +38,8 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	if wantSlot {
 		a, err := admits()
 		if err != nil {
-			return r.giveBack(ctx, take, r.storeDown("admit", err)), true
+			r.unadmitted(ctx, asked, err)
+			return r.giveBack(ctx, take, backWithoutStore()), true
 		}
 		r.answer = r.admit(asked, a)
 	}

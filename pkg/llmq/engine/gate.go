@@ -55,6 +55,8 @@ type gate interface {
 	renew(b *luascript.Batch, s capacity.Slot) luascript.Pending[struct{}]
 	// settle returns the slot of an attempt; the answer is for how long the target's breaker is open.
 	settle(b *luascript.Batch, s capacity.Slot, o capacity.Outcome) luascript.Pending[time.Duration]
+	// misfits are the keys of a target that no admission can use; none unless err says that there are any.
+	misfits(b *luascript.Batch, t llmq.Target, err error) luascript.Pending[[]capacity.Misfit]
 	// abandon undoes an admission under which nothing was attempted, whatever became of it.
 	abandon(b *luascript.Batch, a ask) luascript.Pending[struct{}]
 }
@@ -98,6 +100,13 @@ func (g slots) settle(b *luascript.Batch, s capacity.Slot, o capacity.Outcome) l
 		got, err := pending()
 		return got.Open, err
 	}
+}
+
+func (g slots) misfits(b *luascript.Batch, t llmq.Target, err error) luascript.Pending[[]capacity.Misfit] {
+	if !capacity.IsMisfit(err) {
+		return nil
+	}
+	return g.Misfits(b, t)
 }
 
 func (g slots) abandon(b *luascript.Batch, a ask) luascript.Pending[struct{}] {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
@@ -80,5 +81,30 @@ func TestRun_LogDoesNotQuoteAnUnknownFailure(t *testing.T) {
 		if log := r.log.String(); !strings.Contains(log, "cause=other") || strings.Contains(log, "sk-canary") {
 			t.Errorf("the log is\n%s", log)
 		}
+	})
+}
+
+// C9: a key of a wrong type, put there by hand, costs no call: they wait, and the log says which key to delete.
+func TestRun_KeyOfAWrongTypeIsNamedAndHoldsTheCallUp(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		key := r.space.Target(target()).BG
+		if err := r.client.Set(t.Context(), key, "oops", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		req := request()
+		v := r.engine.Run(t.Context(), engine.Call{Request: req})
+		if v.Action != engine.Release || v.Defer == nil || r.provider.calls.Load() != 0 {
+			t.Errorf("verdict %+v after %d calls, want a release", v, r.provider.calls.Load())
+		}
+		if log := r.log.String(); !strings.Contains(log, "key="+key+" is=string want=zset") || strings.Count(log, "delete it") != 1 {
+			t.Errorf("the log does not name it, or another:\n%s", log)
+		}
+		v.Defer(t.Context())
+		time.Sleep(v.After)
+		if err := r.client.Del(t.Context(), key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
 	})
 }

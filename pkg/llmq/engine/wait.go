@@ -158,8 +158,23 @@ func (r *run) try(ctx context.Context) *admission {
 			return r.admit(asked, a)
 		}
 	}
-	r.storeFailed("admit", err)
+	r.unadmitted(ctx, asked, err)
 	return &admission{unheard: true}
+}
+
+// unadmitted says why there was no answer to an ask. A key that somebody has put there holds up every call of its target until it is
+// deleted, which is for people to do: it is named.
+func (r *run) unadmitted(ctx context.Context, a ask, err error) {
+	r.storeFailed("admit", err)
+	var b luascript.Batch
+	looked := r.gate.misfits(&b, a.target, err)
+	if looked == nil || b.Run(ctx, r.Valkey) != nil {
+		return
+	}
+	misfits, _ := looked()
+	for _, m := range misfits {
+		r.log.Error("a key of the state store is of the wrong type: delete it, it is made anew", "key", m.Key, "is", m.Is, "want", m.Want, "target", a.target.String())
+	}
 }
 
 // nowhere ends a request whose only step left has no headroom.
