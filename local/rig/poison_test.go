@@ -29,7 +29,7 @@ import (
 // 55 s, so the test moves the leases of dead owners into the past and sends copies, as SQS may.
 func TestPoison_IsDeadLetteredOnItsFifthTakeover(t *testing.T) {
 	t.Parallel()
-	asked := make(chan struct{})
+	asked, killed := make(chan struct{}), make(chan struct{})
 	var mu sync.Mutex
 	replies := map[string]int{}
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,11 @@ func TestPoison_IsDeadLetteredOnItsFifthTakeover(t *testing.T) {
 			<-r.Context().Done() // until its worker is dead
 			return
 		}
-		time.Sleep(300 * time.Millisecond) // so that it is still running when the worker is killed beside it
+		select {
+		case <-killed: // until then it runs on beside it
+		case <-r.Context().Done():
+			return
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		_, name, _ := strings.Cut(string(body), "neighbour-")
@@ -96,7 +100,9 @@ func TestPoison_IsDeadLetteredOnItsFifthTakeover(t *testing.T) {
 	for {
 		select {
 		case <-asked:
-			kills++
+			if kills++; kills == 2 {
+				close(killed)
+			}
 			for _, i := range r.Lambda.Instances(cloud.FunctionWorker(llmq.LaneBG)) {
 				if i.State == lambda.StateBusy {
 					if err := syscall.Kill(i.PID, syscall.SIGKILL); err != nil {

@@ -126,24 +126,23 @@ func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
 	r := ownRig(t, rig.Options{Linked: true, Change: addClock(newClock(t, chunks, 100*time.Millisecond).URL)})
 	ctx := within(t, 3*time.Minute)
 	slow := make(chan int, 1)
-	begun := make(chan struct{})
+	stalled, resumed := make(chan struct{}), make(chan struct{})
 	go func() {
 		resp := post(ctx, t, r, "long", clockBody(0))
 		defer resp.Body.Close()
 		slow <- len(lags(t, resp.Body, chunks, func(i int) {
-			switch i {
-			case 1:
-				close(begun)
-			case 20:
-				time.Sleep(10 * time.Second)
+			if i == 20 { // slow: it reads on when all the rest is there
+				close(stalled)
+				<-resumed
 			}
 		}))
 	}()
-	<-begun
-	time.Sleep(5 * time.Second)
+	<-stalled
 	link := r.Links[cloud.PartValkey]
 	link.Hang()
-	time.Sleep(4 * time.Second)
+	silence := time.NewTimer(4 * time.Second)
+	defer silence.Stop()
+	<-silence.C
 	link.Resume()
 	resp := post(ctx, t, r, "long", clockBody(0))
 	var again bytes.Buffer
@@ -152,6 +151,7 @@ func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	close(resumed)
 	if n := len(lags(t, &again, chunks, func(int) {})); n != chunks {
 		t.Errorf("who came back got %d chunks", n)
 	}
