@@ -8,6 +8,7 @@
 package claims
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"strconv"
@@ -116,6 +117,17 @@ func (s *Store) Done(b *luascript.Batch, r llmq.Request) luascript.Pending[bool]
 	return func() (bool, error) {
 		state, _, err := call.Text()
 		return state == "done", err
+	}
+}
+
+// Stands is the hash of the body that r's id stands for, of its first take or else of its submission; "" where neither was.
+func (s *Store) Stands(b *luascript.Batch, r llmq.Request) luascript.Pending[string] {
+	k := s.keys.Call(r.Tenant, r.RID())
+	taken, submitted := b.Command("HGET", k.Claim, "hash"), b.Command("HGET", k.Submission, "hash")
+	return func() (string, error) {
+		first, _, err := taken.Text()
+		sent, _, sentErr := submitted.Text()
+		return cmp.Or(first, sent), errors.Join(err, sentErr)
 	}
 }
 

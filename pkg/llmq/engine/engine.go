@@ -99,6 +99,9 @@ type Call struct {
 	Direct bool
 	// Refused ends the request without an attempt: it is stored as its outcome, once the claim is taken. nil runs it.
 	Refused *llmq.Error
+	// Lost says that the request's own body is gone, and why: its message is buried and its caller told at once. The message must be
+	// the one of the request's id. nil runs it.
+	Lost *llmq.Error
 
 	// Alone waits until nothing else runs in this process and keeps it so until Run has returned. It is asked for a request
 	// whose worker died before, and reports false where ctx ended first. While it waits, the request's claim is

@@ -64,6 +64,33 @@ func (r *run) bury(ctx context.Context, why *llmq.Error, spent capacity.Outcome)
 	return v
 }
 
+// lose ends a request whose body is gone under the hash that its id stands for, since nobody can take it any more. Where the store
+// knows of none, nobody waits for it, and its message is only refused.
+func (r *run) lose(ctx context.Context) Verdict {
+	var b luascript.Batch
+	stands := r.Claims.Stands(&b, r.Request)
+	err := b.Run(ctx, r.Valkey)
+	if err == nil {
+		r.hash, err = stands()
+	}
+	switch {
+	case err != nil:
+		return r.storeDown("lost body", err)
+	case r.hash == "":
+		return refuse(r.Lost)
+	}
+	if out, over := r.begin(ctx, false); over {
+		return out
+	}
+	if r.claim.Cancelled {
+		return r.finish(ctx, llmq.Result{Err: cancelled()}, cutOff())
+	}
+	if out, over := r.recoverReply(ctx); over {
+		return out
+	}
+	return r.bury(ctx, r.Lost, cutOff())
+}
+
 // seclude gives the request back until nothing else runs in this process. What has killed a worker may kill the next one, and
 // each claim that lapses with it is a takeover more: so neither does it run beside others, nor does it hold its
 // claim while it waits for one that may kill. It reports true when the run is over, with what to do.

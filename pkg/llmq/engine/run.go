@@ -63,7 +63,10 @@ func (e *Engine) newRun(c Call) *run {
 const leastTime = time.Second
 
 func (r *run) run(ctx context.Context) Verdict {
-	if r.Refused != nil {
+	switch {
+	case r.Lost != nil:
+		return r.lose(ctx)
+	case r.Refused != nil:
 		return r.end(ctx, r.Refused)
 	}
 	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback}, r.mayUse)

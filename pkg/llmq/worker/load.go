@@ -44,6 +44,12 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 	return false, err
 }
 
+// ownBody reports whether a message is known to be the one that llmq itself has sent under its id: nobody else writes a key's id or a
+// generation (SECURITY-DESIGN MS2).
+func ownBody(r llmq.Request, ref *llmq.Ref) bool {
+	return ref != nil && ref.Key == r.BodyKey() && (r.KeyID != "" || r.Generation > 0)
+}
+
 // isStored tells a message that came once more, after its end and its body's, from one that can't be run.
 func (w *Worker) isStored(ctx context.Context, r llmq.Request, missing error) (bool, error) {
 	ended, err := w.Engine.Ended(ctx, r)

@@ -149,7 +149,7 @@ func TestHandle_MissingBody(t *testing.T) {
 		{"of one that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"nobody knows", missing, false, true, worker.Outcome{MessageID: "a", Action: worker.Keep, Reason: "queue_unavailable"}, 0},
 		{"of one sent again from a dead-letter queue that has ended since", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
-		{"of one sent again that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
+		{"of one sent again that has not: its caller is told", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"a swapped one, after the end", swapped, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,6 +165,12 @@ func TestHandle_MissingBody(t *testing.T) {
 					}
 					return tt.ended, nil
 				}
+				w.run = func(ctx context.Context, c engine.Call) engine.Verdict {
+					if !errors.Is(c.Lost, fs.ErrNotExist) || c.Bury(ctx, engine.Letter{Why: c.Lost}) != nil {
+						t.Errorf("it is run: %+v", c)
+					}
+					return engine.Verdict{Action: engine.Stored, Reason: "bad_envelope", KeepBody: true}
+				}
 				m := pointing("a", 9)
 				if strings.Contains(tt.name, "sent again") {
 					m.Body = []byte(strings.Replace(string(m.Body), `{"v":1,`, `{"v":1,"generation":1,`, 1))
@@ -173,7 +179,7 @@ func TestHandle_MissingBody(t *testing.T) {
 				if diff := cmp.Diff([]worker.Outcome{tt.want}, out); diff != "" {
 					t.Errorf("outcome (-want +got):\n%s", diff)
 				}
-				if len(w.calls) != 0 || len(w.sent) != tt.dead {
+				if told := strings.Contains(tt.name, "its caller is told"); (len(w.calls) == 1) != told || len(w.sent) != tt.dead {
 					t.Errorf("%d runs, dead letters %+v", len(w.calls), w.sent)
 				}
 			})

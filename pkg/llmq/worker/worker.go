@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -222,6 +223,8 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 	defer leave()
 	if isStored, err := w.load(waiting, &req, ref, limit); w.drain.hasBegun() {
 		return w.unbegun(ctx, log, m, req.Deadline, draining, settle)
+	} else if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, llmq.CodeQueueUnavailable) && ownBody(req, ref) {
+		return w.end(ctx, log, m, req, ref, w.lose(ctx, log, m, req, llmq.AsError(err)), settle)
 	} else if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
@@ -233,7 +236,18 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	}
-	v := w.run(ctx, waiting, log, m, req, ends, limit)
+	return w.end(ctx, log, m, req, ref, w.run(ctx, waiting, log, m, req, ends, limit), settle)
+}
+
+// lose has the engine end a request whose own body is gone.
+func (w *Worker) lose(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, why *llmq.Error) engine.Verdict {
+	return w.Engine.Run(ctx, engine.Call{Request: r, QueuedAt: m.SentAt, Lost: why, Bury: func(ctx context.Context, l engine.Letter) error {
+		return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
+	}})
+}
+
+// end does with a message what the engine says.
+func (w *Worker) end(ctx context.Context, log *slog.Logger, m *delivery, req llmq.Request, ref *llmq.Ref, v engine.Verdict, settle func()) Outcome {
 	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
 	switch v.Action {
 	case engine.Stored:
