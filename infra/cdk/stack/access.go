@@ -46,6 +46,11 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 	}, queues.sourceARNs()...)
 	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
 	// Put is for a dead letter that is too full to tell its reason.
+	var replies []*string
+	for _, q := range env.Config.ReplyQueues() {
+		replies = append(replies, awscdk.Stack_Of(m.scope).FormatArn(&awscdk.ArnComponents{Service: jsii.String("sqs"), Resource: jsii.String(string(q))}))
+	}
+	m.allow("TellProducers", []string{"sqs:SendMessage"}, replies...)
 	m.allow("TakeRequests", []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, store.requests())
 	m.allow("ReadProducersRequests", []string{"s3:GetObject"}, store.incoming(env.Config.Producers)...)
 	m.allow("PutResults", []string{"s3:PutObject"}, store.results())

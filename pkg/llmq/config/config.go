@@ -6,6 +6,7 @@ package config
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,10 +110,38 @@ type Admin struct {
 
 // Producer is a service that sends to the queues itself.
 type Producer struct {
-	Name     string // [a-z0-9-]{1,48}; its bodies in the data bucket lie below in/<name>/
-	SenderID string // what SQS calls it: the unique id of its role or user, without a session's name
-	RoleARN  string // aws: of that role or user, whom the queues' policies let send
-	Tenant   string // whose requests it sends, [a-z0-9-]{1,48}
+	Name     string   // [a-z0-9-]{1,48}; its bodies in the data bucket lie below in/<name>/
+	SenderID string   // what SQS calls it: the unique id of its role or user, without a session's name
+	RoleARN  string   // aws: of that role or user, whom the queues' policies let send
+	Tenant   string   // whose requests it sends, [a-z0-9-]{1,48}
+	Replies  []string // where its calls' ends may be told: "alias=sqs:QUEUE" or "alias=s3"
+}
+
+// replies reads what the table has checked.
+func (p Producer) replies() []queue.Reply {
+	var all []queue.Reply
+	for _, r := range p.Replies {
+		alias, to, _ := strings.Cut(r, "=")
+		name, _ := strings.CutPrefix(to, "sqs:")
+		if to == "s3" {
+			name = ""
+		}
+		all = append(all, queue.Reply{Alias: alias, Queue: queue.Name(name)})
+	}
+	return all
+}
+
+// ReplyQueues lists the queues of producers to which workers send, each once.
+func (c *Config) ReplyQueues() []queue.Name {
+	var names []queue.Name
+	for _, p := range c.Producers {
+		for _, r := range p.replies() {
+			if r.Queue != "" && !slices.Contains(names, r.Queue) {
+				names = append(names, r.Queue)
+			}
+		}
+	}
+	return names
 }
 
 // Cassette records or plays what providers answer.
@@ -260,7 +289,7 @@ func (c *Config) Catalogue() llmq.Catalogue {
 func (c *Config) Senders() queue.Senders {
 	s := queue.Senders{Own: c.Queues.SenderIDs, Workers: c.Queues.WorkerIDs}
 	for _, p := range c.Producers {
-		s.Producers = append(s.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant})
+		s.Producers = append(s.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant, Replies: p.replies()})
 	}
 	return s
 }

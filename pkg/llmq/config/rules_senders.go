@@ -5,9 +5,32 @@ import "regexp"
 // uniqueID is how IAM numbers roles and users. What it numbers otherwise sends nothing.
 var uniqueID = regexp.MustCompile(`^(AROA|AIDA)[A-Z0-9]{12,124}$`)
 
+// replies checks where a producer's calls' ends may be told: by aliases that its tenant has once, in a bucket that is there, and
+// on no queue of ours, where a reply would come back as a message (SECURITY-DESIGN MS5).
+func (c *checker) replies(path string, p Producer, aliases map[string]string) {
+	for i, r := range p.replies() {
+		at := listPath(path, i)
+		key := p.Tenant + " " + r.Alias
+		if first, taken := aliases[key]; taken {
+			c.fault(at, "the alias %q of tenant %s is %s already", r.Alias, p.Tenant, first)
+		} else {
+			aliases[key] = at
+		}
+		if r.Queue == "" && c.cfg.Storage.Bucket == "" && !c.aws() {
+			c.fault(at, "s3 needs storage.bucket")
+		}
+		for _, q := range c.cfg.QueueNames() {
+			if r.Queue == q || r.Queue == q.DLQ() {
+				c.fault(at, "%s is a queue of llmq's own: a reply would come back as a message", r.Queue)
+			}
+		}
+	}
+}
+
 // producers checks that each sender is one, and has one tenant (SECURITY-DESIGN MS1, MS2).
 func (c *checker) producers() {
 	names, owners := map[string]int{}, map[string]string{} // owners of sender ids
+	aliases := map[string]string{}                         // of replies: where an alias of a tenant stands
 	claim := func(path, id string) {
 		if owner, taken := owners[id]; taken {
 			c.fault(path, "is %s already; who sends is one of ours, a worker or a producer of one tenant", owner)
@@ -29,6 +52,7 @@ func (c *checker) producers() {
 			names[p.Name] = i
 		}
 		claim(path+".sender_id", p.SenderID)
+		c.replies(path+".replies", p, aliases)
 		if !c.aws() {
 			continue
 		}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,19 +62,57 @@ func TestFaults_Senders(t *testing.T) {
 			[]string{"LLMQ_SQS_SENDER_IDS=AROADOOR00000001,AROADOOR00000001"},
 			[]string{`LLMQ_SQS_SENDER_IDS: queues.sender_ids: "AROADOOR00000001" is named twice`},
 		},
+		{
+			"replies", "aws", at, with(`{name: b, sender_id: AROABILLING00001, ` + arn + `, tenant: b, replies: ["done=sqs:b-replies", archive=s3]}`), nil, nil,
+		},
+		{
+			"replies that are none", "aws", at, with(`{name: b, sender_id: AROABILLING00001, ` + arn + `, tenant: b, replies: ["done=https://x.example"]}`), nil,
+			[]string{`aws:2:125: producers[0].replies[0]: must match ` + shape(replyPattern) + `, not "done=https://x.example": a reply is alias=sqs:QUEUE, a queue of this account and region, or alias=s3, the data bucket`},
+		},
 		{"locally any name", "local", "kind: local", "kind: local\nproducers: [{name: a, sender_id: local, tenant: t}]", nil, nil},
 	})
+}
+
+// MS5: a reply on one of our own queues would come back as a message; an alias means one thing to a tenant.
+func TestReplies_NoLoopAndNoDoubt(t *testing.T) {
+	t.Parallel()
+	producers := `
+queues: {sender_ids: [o], worker_ids: [w]}
+producers:
+  - {name: a, sender_id: a, tenant: t, replies: [x=sqs:llm-chat-rt, y=sqs:llm-chat-dlq, z=sqs:own]}
+  - {name: b, sender_id: b, tenant: t, replies: [z=sqs:other, s=s3]}
+  - {name: c, sender_id: c, tenant: u, replies: [z=sqs:own]}
+`
+	_, err := Parse("f", []byte(example+producers), []string{"LLMQ_DEV_PEPPER=x"})
+	if err == nil {
+		t.Fatal("it is taken")
+	}
+	for _, want := range []string{
+		"producers[0].replies[0]: llm-chat-rt is a queue of llmq's own: a reply would come back as a message",
+		"producers[0].replies[1]: llm-chat-dlq is a queue of llmq's own",
+		`producers[1].replies[0]: the alias "z" of tenant t is producers[0].replies[2] already`,
+		"producers[1].replies[1]: s3 needs storage.bucket",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "producers[2]") || strings.Contains(err.Error(), "replies[2]: ") {
+		t.Errorf("a good one is refused:\n%v", err)
+	}
 }
 
 // MS1: the deployment's variables take the place of what the file says, and reach the worker.
 func TestSenders_AreOursTheWorkersAndTheProducers(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("f", []byte(example+"queues: {sender_ids: [a, b], worker_ids: [w]}\nproducers: [{name: n, sender_id: p, tenant: t}]\n"), []string{"LLMQ_DEV_PEPPER=x", "LLMQ_SQS_SENDER_IDS=door, admin"})
+	c, err := Parse("f", []byte(example+"queues: {sender_ids: [a, b], worker_ids: [w]}\nproducers: [{name: n, sender_id: p, tenant: t, replies: [done=sqs:r]}]\n"), []string{"LLMQ_DEV_PEPPER=x", "LLMQ_SQS_SENDER_IDS=door, admin"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := queue.Senders{
-		Own: []string{"door", "admin"}, Workers: []string{"w"}, Producers: []queue.Producer{{Name: "n", SenderID: "p", Tenant: "t"}},
+		Own: []string{"door", "admin"}, Workers: []string{"w"}, Producers: []queue.Producer{{
+			Name: "n", SenderID: "p", Tenant: "t", Replies: []queue.Reply{{Alias: "done", Queue: "r"}},
+		}},
 	}
 	if diff := cmp.Diff(want, c.Senders()); diff != "" {
 		t.Error(diff)

@@ -57,6 +57,7 @@ var (
 	envPattern      = regexp.MustCompile(`^[a-z0-9-]{1,16}$`)
 	prefixPattern   = regexp.MustCompile(`^[A-Za-z0-9-]{1,20}$`)
 	aliasPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+	replyPattern    = regexp.MustCompile(`^[a-z0-9-]{1,48}=(s3|sqs:[A-Za-z0-9_-]{1,80})$`)
 	keyPattern      = regexp.MustCompile(`^[a-z0-9-]{1,48}$`)
 	shortPattern    = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 	regionPattern   = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
@@ -228,6 +229,10 @@ func deployment() []setting {
 			doc: "ARN of that role or user, whom the queues' policies let send; read at deployment", at: func(s *scope) any { return &s.producer.RoleARN },
 		},
 		{path: "producers[].tenant", pattern: keyPattern, required: true, doc: "whose requests it sends", at: func(s *scope) any { return &s.producer.Tenant }},
+		{
+			path: "producers[].replies", form: formList, pattern: replyPattern, why: "a reply is alias=sqs:QUEUE, a queue of this account and region, or alias=s3, the data bucket",
+			doc: "where its messages may have their ends told, by the alias in reply_to: alias=sqs:QUEUE or alias=s3", at: func(s *scope) any { return &s.producer.Replies },
+		},
 	}
 }
 

@@ -22,6 +22,14 @@ type Producer struct {
 	Name     string // names its folder of the data bucket, see [Senders.MayPointAt]
 	SenderID string
 	Tenant   string // the only one that it has
+	Replies  []Reply
+}
+
+// Reply is where a producer may have its calls' ends told. A message names it by its alias, and can name nothing else
+// (SECURITY-DESIGN MS5).
+type Reply struct {
+	Alias string
+	Queue Name // "" is the data bucket
 }
 
 // None reports whether nobody's calls are taken.
@@ -74,6 +82,28 @@ func (s Sender) Tenant(env llmq.Envelope) (string, error) {
 		return s.tenant, nil
 	}
 	return env.Tenant, nil
+}
+
+// Reply is the target of that alias, or [llmq.CodeBadEnvelope]: one of the sender's own, or where we send a producer's message
+// again, of the tenant's producers.
+func (s Senders) Reply(alias string, from Sender, tenant string) (Reply, error) {
+	var known []string
+	for _, p := range s.Producers {
+		if from.producer != p.Name && (from.producer != "" || tenant != p.Tenant) {
+			continue
+		}
+		for _, r := range p.Replies {
+			if r.Alias == alias {
+				return r, nil
+			}
+			known = append(known, r.Alias)
+		}
+	}
+	hint := "its sender has none; leave it out"
+	if len(known) > 0 {
+		hint = "its sender has " + strings.Join(known, ", ")
+	}
+	return Reply{}, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: %s", hint).At("reply_to")
 }
 
 // Bodies of requests lie below these, each of a tenant or of a producer.

@@ -8,7 +8,6 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
-	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
 // envelopeLimits leaves room for the envelope around a body that the door let in.
@@ -22,8 +21,8 @@ func envelopeLimits() strictjson.Limits {
 // decode reads a message as a request, whose body is still to be loaded where it lies at ref. What it refuses
 // is an *llmq.Error whose code says what is to become of the message; the request has a tenant even then, once
 // it is known whose the message is.
-func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
-	env, from, tenant, err := w.open(m)
+func (w *Worker) decode(m *delivery) (llmq.Request, *llmq.Ref, error) {
+	env, from, tenant, err := w.open(m.Message)
 	if err != nil {
 		return llmq.Request{}, nil, err
 	}
@@ -40,7 +39,11 @@ func (w *Worker) decode(m queue.Message) (llmq.Request, *llmq.Ref, error) {
 		return req, nil, err
 	}
 	if env.ReplyTo != "" {
-		return req, nil, llmq.Errorf(llmq.CodeBadEnvelope, "reply_to names no configured target: this release has none; leave it out").At("reply_to")
+		to, err := w.cfg.Senders.Reply(env.ReplyTo, from, tenant)
+		if err != nil {
+			return req, nil, err
+		}
+		m.reply = &to
 	}
 	if req.Lane, err = w.checkHome(here, req.Model, env); err != nil {
 		return req, nil, err

@@ -71,7 +71,7 @@ func TestHandle_RefusesForGood(t *testing.T) {
 		{"other model by its vendor's name", "", instead(`"chat-a"`, `"vendor/chat-b"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
 		{"other model's unknown target", "", instead(`"chat-a"`, `"conv@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
 		{"unknown model's target", "", instead(`"chat-a"`, `"new@eu"`), llmq.CodeWrongQueue, `belongs to "chat-a"`},
-		{"reply target", "", with(`"reply_to":"billing"`), llmq.CodeBadEnvelope, "this release has none"},
+		{"reply target", "", with(`"reply_to":"billing"`), llmq.CodeBadEnvelope, "its sender has none; leave it out"},
 		{"stream by an escape", "", instead(`"messages":[]`, `"str\u0065am":true`), llmq.CodeBadEnvelope, "stream is spelled with an escape"},
 		{"stream as text", "", instead(`"messages":[]`, `"stream":"true"`), llmq.CodeBadEnvelope, "stream must be"},
 		{"stream of embeddings", "", strings.Replace(instead(`"messages":[]`, `"stream":true`), `"chat"`, `"embeddings"`, 1), llmq.CodeUnsupported, "embeddings has no streams"},

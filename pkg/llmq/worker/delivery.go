@@ -12,8 +12,9 @@ import (
 // of its own (cases H10): it is handled once, and what is done to it is done to every copy.
 type delivery struct {
 	queue.Message
-	receipts []string // of all copies
-	body     string   // key of the request's own body, once the request's end is stored; "" is none
+	receipts []string     // of all copies
+	reply    *queue.Reply // where its producer is to be told how it ended; nil is nowhere
+	body     string       // key of the request's own body, once the request's end is stored; "" is none
 }
 
 // leases are those that hide every copy for a while.

@@ -84,7 +84,7 @@ type Config struct {
 	Drain     time.Duration          // how long what runs may go on after [Worker.Drain]; 0 is not at all
 }
 
-// Deps are the worker's collaborators; all are required but the last two.
+// Deps are the worker's collaborators; all are required but the last three.
 type Deps struct {
 	Queue   messages
 	Engine  runner
@@ -93,6 +93,7 @@ type Deps struct {
 	Log     *slog.Logger
 	Metrics *telemetry.Recorder // nil: nothing is counted
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
+	Replies replier             // nil: producers are told nothing
 }
 
 // Worker handles batches. It is safe for concurrent use. Of batches it keeps only how much
@@ -211,7 +212,7 @@ func (w *Worker) labels(m queue.Message) telemetry.Labels {
 // visibility is set to anything else.
 func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Time, settle func()) Outcome {
 	log := w.Log.With("message_id", m.ID, "queue", string(m.Queue))
-	req, ref, err := w.decode(m.Message)
+	req, ref, err := w.decode(m)
 	if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
@@ -229,7 +230,7 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	} else if isStored {
-		return Outcome{m.ID, Ack, "already_stored"}
+		return w.tell(ctx, log, m, req, Outcome{m.ID, Ack, "already_stored"}, settle)
 	}
 	ends, err := w.allow(ctx, &req)
 	if err != nil {
@@ -255,6 +256,7 @@ func (w *Worker) end(ctx context.Context, log *slog.Logger, m *delivery, req llm
 		if ref != nil && ref.Key == req.BodyKey() && !v.KeepBody { // what a producer has put aside is its own: other messages may name it
 			m.body = ref.Key
 		}
+		return w.tell(ctx, log, m, req, out, settle)
 	case engine.Release:
 		settle()
 		w.release(ctx, log, m, max(w.outagePace(req.Deadline, v), spare(m.Message, req.Deadline)), v.Reason)

@@ -34,6 +34,11 @@ func (s Space) Call(tenant string, rid llmq.RID) Call {
 	}
 }
 
+// Replied names the string that says that a producer was told by that alias how a request ended. It is of the class of results.
+func (s Space) Replied(tenant string, rid llmq.RID, alias string) string {
+	return s.Call(tenant, rid).Result + ":replied:" + alias
+}
+
 // Body names the string that holds a request's body where there is no bucket for those that are too large for a message. tenant
 // is the tenant's hash.
 func (s Space) Body(tenant string, rid llmq.RID) string {
