@@ -274,7 +274,7 @@ func TestSchema_ListsEveryField(t *testing.T) {
 	}
 	full := llmq.Envelope{
 		ID: "r", Op: llmq.OpChat, Model: "m", Lane: "rt", Fallback: "chain", Deadline: time.UnixMilli(1), Tenant: "t", KeyID: "k", User: "u", Session: "s", Trace: "t",
-		ReplyTo: "r", Generation: 1, Params: []byte("{}"), Ref: &llmq.Ref{Key: "k", SHA256: "0", Bytes: 1},
+		ReplyTo: "r", Generation: 1, Params: []byte("{}"), Ref: &llmq.Ref{Key: "k", SHA256: "0", Bytes: 1}, Headers: map[string]string{"X-Amzn-Bedrock-Trace": "ENABLED"},
 	}
 	b, err := full.Encode()
 	if err != nil {
