@@ -32,7 +32,7 @@ type Envelope struct {
 	Trace      string
 	ReplyTo    string            // alias of a configured reply target
 	Generation int               // redrives so far
-	Headers    map[string]string // what goes with the body of an invocation, by canonical name; see [Op.Headers]
+	Headers    map[string]string // what goes with the body of an invocation, by canonical name; from our own roles only, see [Op.Headers]
 	Params     []byte            // the wire's own JSON body, byte for byte
 	Ref        *Ref              // where the body lies instead, when it is large
 }

@@ -111,6 +111,28 @@ func TestNewRequest_RefusesWhatCantWork(t *testing.T) {
 	})
 }
 
+// MS3: what a worker would refuse of a producer is refused before it is sent, by name.
+func TestDo_ProgramSendsNoHeaders(t *testing.T) {
+	t.Parallel()
+	withProgram(t, func(t *testing.T, r *rig) {
+		req := llmq.Request{
+			ID: "req-1", Tenant: "team", Op: llmq.OpInvoke, Model: llmq.ModelRef{Alias: "m"}, Lane: llmq.LaneRT, Deadline: time.Now().Add(time.Minute),
+			Body: []byte(`{}`), Headers: map[string]string{"X-Amzn-Bedrock-Service-Tier": "priority"},
+		}
+		_, err := r.Do(t.Context(), req)
+		req.Op, req.Stream = llmq.OpInvokeStream, true
+		_, streamErr := r.Stream(t.Context(), req)
+		for _, err := range []error{err, streamErr} {
+			if e := llmq.AsError(err); e == nil || e.Code != llmq.CodeUnsupported || e.Field != "X-Amzn-Bedrock-Service-Tier" || !strings.Contains(e.Message, "over HTTPS") {
+				t.Errorf("err = %v, want it to name the header and the way that takes it", err)
+			}
+		}
+		if len(r.sent) != 0 {
+			t.Errorf("%d messages were sent", len(r.sent))
+		}
+	})
+}
+
 // A door's client has no calls of its own, and says so.
 func TestNewRequest_NeedsAProgram(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -215,7 +216,7 @@ const grace = 2 * time.Second
 
 // check refuses what every worker would: its message would end in the dead-letter queue,
 // and its caller wait in vain.
-func check(r llmq.Request) error {
+func (c *Client) check(r llmq.Request) error {
 	if err := llmq.CheckID("id", r.ID); err != nil {
 		return err
 	}
@@ -241,11 +242,15 @@ func check(r llmq.Request) error {
 	if err := r.Op.CheckHeaders(r.Headers); err != nil {
 		return err
 	}
+	if len(r.Headers) > 0 && c.cfg.Program.Tenant != "" {
+		name := slices.Sorted(maps.Keys(r.Headers))[0]
+		return llmq.Errorf(llmq.CodeUnsupported, "%s can't go with a program's own message; leave it out, or call the door over HTTPS", name).At(name)
+	}
 	return opbody.Check(r.Op, r.Body)
 }
 
 func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
-	if err := check(r); err != nil {
+	if err := c.check(r); err != nil {
 		return nil, err
 	}
 	if r.Stream {

@@ -38,7 +38,7 @@ func (c *Client) Stream(ctx context.Context, r llmq.Request) (llmq.Stream, error
 }
 
 func (c *Client) stream(ctx context.Context, r llmq.Request) (*stream, error) {
-	if err := check(r); err != nil {
+	if err := c.check(r); err != nil {
 		return nil, err
 	}
 	if !r.Stream {

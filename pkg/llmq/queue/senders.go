@@ -74,6 +74,8 @@ func (s Sender) Tenant(env llmq.Envelope) (string, error) {
 		return bad("kid", "kid is written by llmq's own functions only; leave it out")
 	case s.producer != "" && env.Generation != 0:
 		return bad("generation", "generation is written by llmq's own functions only; leave it out")
+	case s.producer != "" && len(env.Headers) != 0: // they steer what a call costs and what guards it
+		return bad("headers", "headers are written by llmq's own functions only; leave them out, or call the door")
 	case s.tenant == "" && env.Tenant == "":
 		return bad("tenant", "tenant is missing")
 	case s.tenant != "" && env.Tenant != "" && env.Tenant != s.tenant:

@@ -83,7 +83,7 @@ func (w *Worker) small(ctx context.Context, log *slog.Logger, m queue.Message, t
 func ours(field string) string {
 	name, _, _ := strings.Cut(field, ".")
 	switch name {
-	case "v", "id", "op", "model", "lane", "fallback", "deadline_ms", "tenant", "kid", "user", "session", "traceparent", "reply_to", "generation", "ref", "params":
+	case "v", "id", "op", "model", "lane", "fallback", "deadline_ms", "tenant", "kid", "user", "session", "traceparent", "reply_to", "generation", "ref", "headers", "params":
 		return name
 	}
 	return ""

@@ -53,6 +53,7 @@ func TestHandle_WhoseAMessageIsFollowsFromItsSender(t *testing.T) {
 		{name: "a producer naming another producer's", sender: "AROAP:host-7", members: `,"tenant":"team-q"`, code: llmq.CodeBadEnvelope, field: "tenant"},
 		{name: "a producer naming a key", sender: "AROAP:host-7", members: `,"kid":"k"`, code: llmq.CodeBadEnvelope, field: "kid"},
 		{name: "a producer naming a generation", sender: "AROAP:host-7", members: `,"generation":1`, code: llmq.CodeBadEnvelope, field: "generation"},
+		{name: "a producer naming no header", sender: "AROAP:host-7", members: `,"headers":{}`, tenant: "team-p"},
 		{name: "an attribute names no producer's tenant", sender: "AROAP:host-7", attributes: map[string]string{"llmq_tenant": "acme"}, tenant: "team-p"},
 		{name: "unlisted", sender: "AROAZ:x", members: `,"tenant":"acme"`, code: llmq.CodeSenderNotAllowed},
 		{name: "unlisted with a tenant beside", sender: "AROAZ:x", attributes: map[string]string{"llmq_tenant": "acme"}, code: llmq.CodeSenderNotAllowed},
@@ -178,6 +179,34 @@ func TestHandle_MessageSetsNothingThatReaches(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// SEC18, MS3: what goes with an invocation, such as its tier, is for our own roles to say; a producer's message that says it
+// is a dead letter.
+func TestHandle_ProducerSetsNoHeaders(t *testing.T) {
+	t.Parallel()
+	for sender, ours := range map[string]bool{"AROAX:llmq-enqueue": true, "AROAP:host": false} {
+		for _, name := range llmq.OpInvoke.Headers() {
+			bubble(t, func(t *testing.T, w *world) {
+				m := from(sender, "m", `,"tenant":"team-p","headers":{"`+name+`":"priority"}`)
+				m.Queue = "llm-inv-rt"
+				m.Body = []byte(strings.Replace(string(m.Body), `"op":"chat","model":"chat-a"`, `"op":"invoke","model":"inv"`, 1))
+				w.Handle(t.Context(), []queue.Message{m})
+				if ours {
+					if len(w.calls) != 1 || w.calls[0].Request.Headers[name] != "priority" {
+						t.Errorf("%s of the door: calls %+v, dead letters %+v; want a call with it", name, w.calls, w.sent)
+					}
+					return
+				}
+				if len(w.calls) != 0 || len(w.sent) != 1 || w.sent[0].Attributes["llmq_reason"] != "bad_envelope" || !strings.Contains(w.sent[0].Attributes["llmq_error"], "headers") {
+					t.Errorf("%s of a producer: calls %+v, dead letters %+v; want one for headers", name, w.calls, w.sent)
+				}
+				if !strings.Contains(w.log.String(), `"field":"headers"`) {
+					t.Errorf("headers is not named:\n%s", w.log.String())
+				}
+			})
+		}
 	}
 }
 

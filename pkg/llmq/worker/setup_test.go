@@ -173,6 +173,7 @@ func catalogue() llmq.Catalogue {
 		{Alias: "chat-a", Lanes: llmq.Lanes(), Targets: target("chat-a", llmq.WireOpenAI)},
 		{Alias: "chat-b", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: target("chat-b", llmq.WireOpenAI)},
 		{Alias: "conv", Lanes: []llmq.Lane{llmq.LaneRT, llmq.LaneBG}, Targets: target("conv", llmq.WireConverse)},
+		{Alias: "inv", Lanes: []llmq.Lane{llmq.LaneRT}, Targets: target("inv", llmq.WireInvoke)},
 	})
 }
 
