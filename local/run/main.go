@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/llm-queue/llmq/local/beacon"
 	"github.com/llm-queue/llmq/local/rig"
 )
 
@@ -80,6 +81,14 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 		fmt.Fprintln(errOut, "llmq: "+err.Error()) // it may be a limit that is tried out, or a model that the endpoint doesn't serve
 	}
 	step(fmt.Sprintf("ready after %.1f s%s", time.Since(began).Seconds(), inMemory()))
+	if !*once {
+		putOut, err := beacon.Light(lookup(env, "XDG_RUNTIME_DIR"), beacon.Cloud{URL: r.URL, Key: r.Key, AdminURL: r.AdminURL, AdminKey: r.AdminKey})
+		if err != nil {
+			step("llmq will not find this cloud by itself: " + err.Error())
+		} else {
+			defer func() { err = errors.Join(err, putOut()) }()
+		}
+	}
 	printReady(out, r)
 	if !*once {
 		<-ctx.Done()

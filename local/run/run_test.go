@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/llm-queue/llmq/local/beacon"
 )
 
 // freePort is a port with two free ones after it.
@@ -46,7 +48,7 @@ func freePort(t *testing.T) string {
 // and after Ctrl-C leaves no process and no file.
 func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	tmp := t.TempDir()
+	tmp, runtimeDir := t.TempDir(), t.TempDir()
 	bin := filepath.Join(t.TempDir(), "run")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-o", bin, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // what make run does, and what is in the build cache
@@ -55,7 +57,7 @@ func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 	}
 	port := freePort(t)
 	cmd := exec.CommandContext(t.Context(), bin)
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "LLMQ_LOCAL_PORT="+port, "OPENAI_BASE_URL=", "OPENAI_API_KEY=")
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "XDG_RUNTIME_DIR="+runtimeDir, "LLMQ_LOCAL_PORT="+port, "OPENAI_BASE_URL=", "OPENAI_API_KEY=")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +88,9 @@ func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 			t.Errorf("output has no %s:\n%s\n%s", want, text, stderr.String())
 		}
 	}
+	if lit, err := beacon.Find(runtimeDir); err != nil || len(lit) != 1 || lit[0].URL != "http://127.0.0.1:"+port || !strings.Contains(text, "LLMQ_ADMIN_KEY="+lit[0].AdminKey+" ") {
+		t.Errorf("llmq finds %v, %v", lit, err)
+	}
 	resp, err := http.Get("http://127.0.0.1:" + port + "/health")
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +108,14 @@ func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 	if want := regexp.MustCompile(`ready after \d+\.\d s; memory: [1-9]\d* MiB here, [1-9]\d* MiB in the other processes \([1-9]\d*\)`); !want.Match(stderr.Bytes()) {
 		t.Errorf("start time and memory are not told:\n%s", stderr.String())
 	}
-	left, err := os.ReadDir(tmp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range left {
-		t.Errorf("%s is left in the temp folder", f.Name())
+	for _, dir := range []string{tmp, runtimeDir} {
+		left, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range left {
+			t.Errorf("%s is left in %s", f.Name(), dir)
+		}
 	}
 	for _, p := range processesUnder(t, tmp) {
 		t.Errorf("process %s is left", p)

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const body = `{"model":"chat-a","messages":[{"role":"user","content":"hello"}]}`
+
+// E5, B12: every verb as a program and as people at 80 and 120 columns see it, errors included, on what the real admin API
+// answered.
+func TestVerbs_GoldenAsJSONAndAsTables(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		answers []string
+		args    string
+	}{
+		{"status", []string{"status"}, "status"},
+		{"status-store-down", []string{"status-store-down"}, "status"},
+		{"status-denied", []string{"denied"}, "status"},
+		{"status-usage", nil, "status --watch --every 10ms"},
+		{"queues", []string{"queues"}, "queues"},
+		{"queues-list", []string{"queues"}, "queues list"},
+		{"queues-misspelt", nil, "queues redrve llm-chat-a"},
+		{"redrive-dry", []string{"redrive-dry"}, "queues redrive llm-chat-a --dry-run"},
+		{"redrive", []string{"redrive"}, "queues redrive llm-chat-a"},
+		{"redrive-pages", []string{"redrive-page-1", "redrive-page-2"}, "queues redrive --model chat-a --lane bulk --max-rate 1"},
+		{"redrive-bad-rate", []string{"redrive-bad-rate"}, "queues redrive --model chat-a --lane bg --max-rate 900"},
+		{"redrive-no-queue", nil, "queues redrive --model chat-a"},
+		{"redrive-both", nil, "queues redrive llm-chat-a --lane bg"},
+		{"pause", []string{"pause"}, "queues pause --model emb-a --lane bulk"},
+		{"pause-unknown", []string{"pause-unknown"}, "queues pause llm-emb"},
+		{"resume", []string{"resume"}, "queues resume llm-emb-a-rt"},
+		{"purge", []string{"purge"}, "queues purge llm-emb-a --confirm llm-emb-a"},
+		{"purge-again", []string{"purge-again"}, "queues purge llm-emb-a --confirm llm-emb-a"},
+		{"purge-unknown", []string{"purge-unknown"}, "queues purge llm-emb --confirm llm-emb"},
+		{"purge-unconfirmed", nil, "queues purge llm-emb-a"},
+		{"keys", []string{"keys"}, "keys"},
+		{"keys-show", []string{"keys-show"}, "keys show ppwtn5v2ym"},
+		{"keys-show-unknown", []string{"keys-show-unknown"}, "keys show nope"},
+		{"keys-create", []string{"keys-create"}, "keys create --tenant acme --name reports --models chat-a --lanes rt,bg --calls-per-minute 60 --expires-in-days 30"},
+		{"keys-create-quiet", []string{"keys-create"}, "keys create --tenant acme --name reports --models chat-a --lanes rt,bg --calls-per-minute 60 --expires-in-days 30 -q"},
+		{"keys-create-bad", []string{"keys-create-bad"}, "keys create --tenant acme --models chat-b"},
+		{"keys-create-usage", nil, "keys create --tenant acme"},
+		{"keys-rotate", []string{"keys-rotate"}, "keys rotate ppwtn5v2ym --overlap-hours 48"},
+		{"keys-revoke", []string{"keys-revoke"}, "keys revoke ppwtn5v2ym"},
+		{"keys-revoke-usage", nil, "keys revoke"},
+		{"call-chat", []string{"call-chat"}, "call hello --model chat-a"},
+		{"call-stream", []string{"call-stream"}, "call hello --model chat-a --stream"},
+		{"call-converse", []string{"call-converse"}, "call hello --op converse --model conv-a --max-tokens 50"},
+		{"call-embed", []string{"call-embed"}, "call hello --op embed --model emb-a"},
+		{"call-file", []string{"call-chat"}, "call --file testdata/body.json"},
+		{"call-stdin", []string{"call-chat"}, "call --file -"},
+		{"call-unknown", []string{"call-unknown"}, "call hello --model chat-x"},
+		{"call-converse-unknown", []string{"call-converse-unknown"}, "call hello --op converse --model conv-x"},
+		{"call-which-model", []string{"models"}, "call hello"},
+		{"call-nothing", nil, "call --model chat-a"},
+		{"call-both", nil, "call hello --file testdata/body.json"},
+		{"call-other-model", nil, "call --file testdata/body.json --model chat-b"},
+		{"call-no-stream", nil, "call --file testdata/body.json --stream"},
+		{"call-no-file", nil, "call --file testdata/none.json"},
+		{"call-op", nil, "call hello --op chant"},
+		{"unknown-flag", nil, "status --wide"},
+		{"unknown-command", nil, "stauts"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var text strings.Builder
+			var last told
+			for _, as := range []struct {
+				title string
+				width int
+			}{{"$ llmq " + tt.args, 80}, {"at 120 columns", 120}, {"| cat", 0}} {
+				url := replay(t, tt.answers...)
+				env := []string{"LLMQ_ADMIN_URL=" + url, "LLMQ_ADMIN_KEY=" + testKey, "OPENAI_BASE_URL=" + url + "/v1", "OPENAI_API_KEY=" + testKey, "NO_COLOR=1"}
+				got := invoke(t, at{width: as.width, env: env, in: body}, strings.Fields(tt.args)...)
+				if got != last { // what is the same everywhere is told once
+					text.WriteString(got.transcript(as.title))
+				}
+				last = got
+			}
+			golden(t, tt.name, text.String())
+		})
+	}
+}
+
+// Every command has a help with an example.
+func TestHelp_Golden(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	a := &app{}
+	var walk func(path []string)
+	walk = func(path []string) {
+		got := invoke(t, at{width: 80}, append(path, "--help")...)
+		text.WriteString(got.transcript("$ llmq " + strings.Join(append(path, "--help"), " ")))
+		if got.code != 0 || !strings.Contains(got.out, "Example") && path[0] != "completion" && path[0] != "help" {
+			t.Errorf("%v: code %d, or no example", path, got.code)
+		}
+		c, _, err := a.root().Find(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sub := range c.Commands() {
+			walk(append(path[:len(path):len(path)], sub.Name()))
+		}
+	}
+	for _, c := range a.root().Commands() {
+		walk([]string{c.Name()})
+	}
+	text.WriteString(invoke(t, at{width: 80}).transcript("$ llmq"))
+	golden(t, "help", text.String())
+}
+
+// Colour is for terminals that take it; a pipe never sees an escape.
+func TestColour_OnTerminalsOnly(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		width int
+		env   string
+		want  bool
+	}{
+		{"terminal", 80, "TERM=xterm", true},
+		{"NO_COLOR", 80, "NO_COLOR=1", false},
+		{"dumb terminal", 80, "TERM=dumb", false},
+		{"pipe", 0, "TERM=xterm", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			env := []string{"LLMQ_ADMIN_URL=" + replay(t, "status"), "LLMQ_ADMIN_KEY=" + testKey, tt.env}
+			got := invoke(t, at{width: tt.width, env: env}, "status")
+			if strings.Contains(got.out, "\x1b[") != tt.want || strings.Contains(got.err, "\x1b") {
+				t.Errorf("out = %q", got.out)
+			}
+		})
+	}
+}
