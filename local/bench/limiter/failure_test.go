@@ -219,6 +219,74 @@ func TestLaw_FailuresTeachNothing(t *testing.T) {
 	}
 }
 
+// What an outage left over is taken for no quota: its refusals are one wall, however often it opens. On these seeds it opens in
+// the middle of the outage, since calls from before hold the only slots until there is no time left for a try.
+func TestLaw_WhatAnOutageLeftIsNoQuota(t *testing.T) {
+	t.Parallel()
+	p := law(t)
+	slow := find(t, "i outage by 429, slow recovery")
+	long := plain(provider{}, 420*second)
+	long.provider = func(uint64) *provider {
+		return &provider{slots: always(50), outage: func(since int64) outage {
+			if since >= 120*second && since < 240*second {
+				return throttlesAll
+			}
+			return noOutage
+		}}
+	}
+	for _, tc := range []struct {
+		name     string
+		scenario *scenario
+		seed     uint64
+		from     int64 // s
+		least    float64
+	}{
+		{"a minute, seed 6", slow, 6, 480, 0.9},
+		{"a minute, seed 102", slow, 102, 480, 0.9},
+		{"two minutes, seed 3", long, 3, 300, 0.85},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			g, _ := goodputOf(tc.scenario, tc.seed, tc.from, tc.scenario.length/second, p.limiter(capacity.DefaultLaw()))
+			if g < tc.least {
+				t.Errorf("after the outage %.3f of the oracle's is carried, want %.2f", g, tc.least)
+			}
+		})
+	}
+}
+
+// A check in which nothing was taken measures no rate, so it holds none back.
+func TestLaw_ACheckWithNothingTakenHoldsNoStarts(t *testing.T) {
+	t.Parallel()
+	l := law(t).law(capacity.DefaultLaw())
+	now, id := int64(runStart), int64(0)
+	start := func(n int) (ids []int64) {
+		for range n {
+			id++
+			if why, wait := l.ask(now, id, laneRT, 100); why != 0 {
+				t.Fatalf("call %d, %d ms after the first, is held back by %d for %d ms", id, now-runStart, why, wait)
+			}
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	end := func(ids []int64, e capacity.Ending) {
+		for _, id := range ids {
+			l.settle(now, id, e, 100, 0)
+		}
+	}
+	first := start(20)
+	now += 10
+	end(first[:2], capacity.Throttled) // a cut, which is checked
+	end(first[2:], capacity.OK)
+	now += second
+	again := start(3)
+	now += 10
+	end(again, capacity.Throttled) // it did not help
+	now += 20 * second
+	start(1)
+}
+
 // A provider that takes calls and never answers is not asked for more and more.
 func TestLaw_NothingGrowsBeforeTheFirstAnswer(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,7 @@ type scenario struct {
 	askers       int // messages of a backlog without end that stand at the door
 	length       int64
 	steady       int64 // where the part begins that is measured
+	stocked      bool  // what is left in its bucket early can be spent later, so goodput is that of the whole run
 	stepAt       int64 // from here the time to recover is measured; 0 is no step
 	countsTokens bool  // goodput is tokens
 	unknown      float64
@@ -111,13 +112,14 @@ func (s *scenario) with(set func(*scenario)) *scenario {
 func scenarios() []*scenario {
 	few := func(s *scenario) { s.askers = 10 }
 	tokens := func(s *scenario) { s.countsTokens = true }
+	stocked := func(s *scenario) { s.stocked = true }
 	stepped := func(at int64) func(*scenario) { return func(s *scenario) { s.stepAt = at } }
 	return []*scenario{
 		base("a concurrency 50", 2, provider{slots: always(50)}),
 		base("a concurrency 400", 16, provider{slots: always(400)}).with(func(s *scenario) { s.askers = 150 }),
 		base("a concurrency 8", 0.35, provider{slots: always(8)}).with(few),
 		base("b RPM bucket, 10 % burst", 2, provider{starts: always(rpm), startsBurst: rpm / 10}),
-		base("b RPM bucket, a minute's burst", 2, provider{starts: always(rpm)}),
+		base("b RPM bucket, a minute's burst", 2, provider{starts: always(rpm)}).with(stocked),
 		base("b RPM bucket, 1 s burst", 2, provider{starts: always(rpm), startsBurst: rpm / 60}),
 		base("b 60 RPM", 0.2, provider{starts: always(60), startsBurst: 6}).with(few),
 		base("c calendar minute", 2, provider{starts: always(rpm), startsBy: calendar, skew: 700}),

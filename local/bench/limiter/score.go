@@ -9,7 +9,7 @@ import (
 // score is what an outcome is worth next to the oracle's on the same calls. Ratios are
 // from 0; a wait is in virtual ms.
 type score struct {
-	Goodput   float64 // accepted in the steady part / the oracle's
+	Goodput   float64 // accepted in the steady part (where the provider is stocked, in all) / the oracle's
 	Throttled float64 // part of the attempts of the steady part
 	To90      float64 // s from the start until 20 s carry 90 % of the oracle's
 	Back90    float64 // the same from the step on; 0 where there is none
@@ -29,8 +29,12 @@ func sum[T int | float64](v []T) (t T) {
 
 func rate(sc *scenario, got, ideal *outcome) score {
 	from, to := sc.steady/second, sc.length/second
+	counted := from
+	if sc.stocked {
+		counted = 0
+	}
 	s := score{
-		Goodput:   sum(got.accepted[from:to]) / sum(ideal.accepted[from:to]),
+		Goodput:   sum(got.accepted[counted:to]) / sum(ideal.accepted[counted:to]),
 		Throttled: float64(sum(got.throttled[from:to])) / math.Max(1, float64(sum(got.attempts[from:to]))),
 		To90:      reaches90(got, ideal, 0, to),
 		RTWait:    percentile(got.rtWaits, 0.95),

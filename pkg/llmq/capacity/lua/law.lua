@@ -70,7 +70,7 @@ local function make()
   -- off a sample may lie and still agree; STEADY the deviation up to which it is known. A rate is measured less
   -- exactly than slots are, and held nearer to its quota, which a bucket's burst forgives.
   local HOLD, NEAR, STEADY, UNKNOWN = { 970, 985, 985 }, { 25, 50, 60 }, { 30, 60, 80 }, 120
-  local CHAIN_MS = 15000 -- walls so close together have one cause
+  local CHAIN_MS = 15000 -- walls so close together have one cause: an outage's refusals, however long it lasts, are one wall
   -- Kinds of touch: throttles in a cluster; one throttle of a probe; a wall of them.
   local CLUSTER, PROBE, WALL = 1, 2, 3
   local sqrt, gmatch, concat = math.sqrt, string.gmatch, table.concat

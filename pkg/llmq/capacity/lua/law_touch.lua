@@ -133,8 +133,9 @@ local function end_check(s, now, in_use)
   local ratio = floor(check.throttles * 10000 / max(1, check.starts))
   local useless = check.throttles >= 2 and ratio * 2 >= check.ratio
   if useless and s.mode == CHECK then -- no quota can refuse what lies well below what it gave meanwhile
-    check.slots_below = max(1000, in_use * DEEP_KEEP)
-    check.starts_below = max(1000, floor((s.starts.taken - check.taken) * DEEP_KEEP * 60 / max(500, now - check.at)))
+    local taken, below = s.starts.taken - check.taken, 0
+    if taken >= CHECK_STARTS * 1000 then below = max(1000, floor(taken * DEEP_KEEP * 60 / max(500, now - check.at))) end
+    check.slots_below, check.starts_below = max(1000, in_use * DEEP_KEEP), below -- of fewer no rate can be told
     s.starts.level, check.ratio = 0, min(check.ratio, ratio)
     begin_check(s, now, DEEP_CHECK, ratio)
     return
@@ -148,7 +149,7 @@ local function end_check(s, now, in_use)
     for i = 1, 2 do
       local c = s[i]
       local value = floor((i == 1 and check.slots_below or check.starts_below) * 1000 / DEEP_KEEP)
-      if not (known(c) and c.held_back == 0) then
+      if value > 0 and not (known(c) and c.held_back == 0) then
         learn(c, value)
         if c.limit == 0 or c.limit > value then
           c.reference = value

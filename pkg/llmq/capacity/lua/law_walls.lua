@@ -94,7 +94,8 @@ local function refused(s, now, stamp, tokens, retry_after, in_use)
   local starts = max(s.window_starts, s.previous_starts)
   local allowed = explained(s, starts)
   if is_wall(s, s.window_throttles, starts) or is_wall(s, s.mark_throttles, s.mark_starts) then
-    if wall.at == 0 or now - wall.at > CHAIN_MS then
+    -- Counted from the last opening: what was taken before a new wall is measured, and an outage has left little of it.
+    if wall.at == 0 or now - max(wall.at, wall.open_at) > CHAIN_MS then
       wall.limit, wall.reference, wall.in_use, wall.timed, wall.judged = s.slots.limit, s.slots.reference, in_use, 0, 0
       wall.starts_minute, wall.tokens_minute = last_minute(s, s.starts, now), last_minute(s, s.tokens, now)
       wall.starts_calendar, wall.tokens_calendar = calendar_minute(s, s.starts, now), calendar_minute(s, s.tokens, now)
