@@ -71,7 +71,7 @@ What to know of them:
 - The study's figures are rounded means of eight seeds. The same program on the seeds 1 to 8 gives those of "study again", and this
   simulator gave them too, to the last digit, on the six rows on which it was given that law. 30 % of random throttles are mostly luck: over 16 seeds
   the study's law gives 89.1 / 40.98 there on concurrency. At 60 a minute a probe more or less is a point: it throttles 4.8 % on the
-  seeds 1 to 16 and 7.2 on 101 to 116; this law 5.4 and 6.5. With a burst of 1 s both throttle 0.64 % on the latter.
+  seeds 1 to 16 and 7.2 on 101 to 116; this law 5.4 and 6.6. With a burst of 1 s both throttle 0.64 % on the latter.
 - Of a bucket of a minute's burst, goodput is that of the whole run, not of the part after five minutes: what a law is too slow to use up of
   the stock at the start it can spend later. Counted as the others (and as "study again" is), AIMD carries 103.2 % there and the law 100.0: seed by
   seed AIMD carries 76 to 83 % of the oracle's in the first five minutes and 102 to 104 % in the ten after, the law 100 % all along. A law
