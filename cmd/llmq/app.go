@@ -20,7 +20,7 @@ type streams struct {
 	in                                   io.Reader
 	out, err                             io.Writer
 	inTerminal, outTerminal, errTerminal bool
-	width                                func() int // columns of out's terminal; 0 is not known
+	size                                 func() (columns, rows int) // of out's terminal; 0 is not known
 }
 
 // app is one run of the program.
@@ -154,11 +154,12 @@ func (a *app) say(format string, args ...any) {
 
 // show writes tables, with a blank line in between.
 func (a *app) show(ts ...table.Table) {
+	columns, _ := a.size()
 	for i, t := range ts {
 		if i > 0 {
 			fmt.Fprintln(a.out)
 		}
-		fmt.Fprint(a.out, t.Render(a.width(), a.colour(a.outTerminal)))
+		fmt.Fprint(a.out, t.Render(columns, a.colour(a.outTerminal)))
 	}
 }
 

@@ -15,11 +15,12 @@ func main() {
 	code := run(ctx, os.Args[1:], os.Environ(), streams{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		outTerminal: term.IsTerminal(int(os.Stdout.Fd())), errTerminal: term.IsTerminal(int(os.Stderr.Fd())), inTerminal: term.IsTerminal(int(os.Stdin.Fd())),
-		width: func() int {
-			if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-				return w
+		size: func() (columns, rows int) {
+			columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
+			if err != nil {
+				return 0, 0
 			}
-			return 0
+			return columns, rows
 		},
 	})
 	stop()

@@ -123,7 +123,7 @@ func invoke(t *testing.T, a at, args ...string) told {
 	var out, errOut bytes.Buffer
 	env := append([]string{"XDG_RUNTIME_DIR=" + t.TempDir()}, a.env...)
 	code := run(t.Context(), args, env, streams{
-		in: strings.NewReader(a.in), out: &out, err: &errOut, outTerminal: a.width > 0, width: func() int { return a.width },
+		in: strings.NewReader(a.in), out: &out, err: &errOut, outTerminal: a.width > 0, size: func() (int, int) { return a.width, 40 },
 	})
 	return told{code, out.String(), errOut.String()}
 }

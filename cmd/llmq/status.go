@@ -109,6 +109,7 @@ func (a *app) drawStatus(host string, every time.Duration, raw json.RawMessage, 
 		}
 		return json.NewEncoder(a.out).Encode(raw) // compact, on a line
 	}
+	columns, rows := a.size()
 	var page strings.Builder
 	fmt.Fprintf(&page, "%s  %s  every %v, Ctrl-C ends\n\n", host, time.Now().Format(time.TimeOnly), every)
 	if failed != nil {
@@ -119,11 +120,21 @@ func (a *app) drawStatus(host string, every time.Duration, raw json.RawMessage, 
 			return fmt.Errorf("read the answer: %w", err)
 		}
 		for _, t := range statusTables(st) {
-			page.WriteString(t.Render(a.width(), a.colour(true)) + "\n")
+			page.WriteString(t.Render(columns, a.colour(true)) + "\n")
 		}
 	}
-	_, err := io.WriteString(a.out, home+strings.ReplaceAll(page.String(), "\n", clearLine+"\n")+clearRest) // without flicker
+	shown := strings.ReplaceAll(fitting(page.String(), rows), "\n", clearLine+"\n")
+	_, err := io.WriteString(a.out, home+shown+clearRest) // over what is there, without flicker
 	return err
+}
+
+// fitting is as much of a page as a terminal of so many rows shows without scrolling.
+func fitting(page string, rows int) string {
+	lines := strings.SplitAfter(strings.TrimRight(page, "\n"), "\n")
+	if rows < 3 || len(lines) <= rows-1 { // the last row is the cursor's
+		return strings.Join(lines, "") + "\n"
+	}
+	return strings.Join(lines[:rows-2], "") + fmt.Sprintf("… %d lines more; a taller terminal shows them\n", len(lines)-rows+2)
 }
 
 func statusTables(st statusAnswer) []table.Table {
