@@ -33,7 +33,7 @@ func TestSettings_OwnPartsAreRefused(t *testing.T) {
 // Who brings a file is told what to do instead.
 func TestSettings_AFileIsRefusedWithAWayOut(t *testing.T) {
 	t.Parallel()
-	if _, err := settings([]string{"LLMQ_CONFIG=x"}, tape{}); err == nil || !strings.Contains(err.Error(), "LLMQ_LIMITS_BY_MODEL") {
+	if _, err := settings([]string{"LLMQ_CONFIG=x"}, tape{}); err == nil || !strings.Contains(err.Error(), "LLMQ_SETTINGS") {
 		t.Errorf("got %v", err)
 	}
 }

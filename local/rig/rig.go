@@ -222,7 +222,7 @@ func settings(env []string, t tape) ([]string, error) {
 		case !strings.HasPrefix(name, "LLMQ_") || value == "":
 		case name == "LLMQ_LOCAL_PORT" || strings.HasPrefix(name, "LLMQ_ADMIN_"):
 		case name == "LLMQ_CONFIG":
-			return nil, fmt.Errorf("%s is set, but the local cloud makes its own file: unset it. Limits are set by LLMQ_LIMITS_BY_MODEL and LLMQ_LIMITS_BY_PROVIDER, and most other settings "+
+			return nil, fmt.Errorf("%s is set, but the local cloud makes its own file: unset it. Limits are set by LLMQ_SETTINGS, and most other settings "+
 				"by variables too; docs/CONFIG.md lists them", name)
 		case name == "LLMQ_AWS_REGION" || strings.HasPrefix(name, "LLMQ_REDIS_") || strings.HasPrefix(name, "LLMQ_SQS_ENDPOINT") ||
 			strings.HasPrefix(name, "LLMQ_SQS_URL") || name == "LLMQ_SQS_SENDER_IDS" || name == "LLMQ_SQS_WORKER_IDS" || strings.HasPrefix(name, "LLMQ_S3_"):

@@ -39,3 +39,15 @@ type TokenRule struct {
 	Burndown         float64 // tokens that one token of output costs in the end; 0 is 1. Bedrock: 5 for some models
 	DefaultMaxTokens int     // what is sent as the most output where the caller sends none; 0 sends none
 }
+
+// Pace is how a target is tried, and waited for. The zero value leaves all of it to whoever runs calls.
+type Pace struct {
+	AttemptTimeout   time.Duration // one attempt, but of a stream; 0: the whole Pace is not given
+	ThrottleAttempts int           // tries that end a target's turn once it has throttled
+	RetryBase        time.Duration // the least wait before the first repeat
+	RetryMultiplier  float64       // by how much each further repeat waits longer
+	RetrySpread      float64       // a wait lies between its least and so many times that
+	RetryMax         time.Duration // the longest wait
+	ThrottleRetryMax time.Duration // the longest wait of the curve after a throttle
+	CapacityWait     time.Duration // how long a received rt call waits for a slot; of a call's first target
+}

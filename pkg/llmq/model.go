@@ -1,8 +1,10 @@
 package llmq
 
 import (
+	"cmp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MaxModelRefBytes bounds a model reference; a Bedrock ARN fits well inside it.
@@ -62,6 +64,7 @@ type Target struct {
 	Wires          []Wire // what its provider speaks for it; never empty
 	MaxConcurrency int    // calls in flight over all workers, whatever is learned; 0 is no cap
 	Limits         Limits
+	Pace           Pace
 	Shared         SharedLimits // of its provider, the same in each of the provider's targets
 	Tokens         TokenRule
 	Tiers          []Tier // service tiers that it has; a lane whose own is none of them asks for none
@@ -108,6 +111,16 @@ type Model struct {
 	Lanes   []Lane   // lanes that have a queue of their own; rt and bg always
 	Targets []Target // at least one
 	Any     bool     // local only: takes every name that no other model has
+
+	Timeouts, EmbedTimeouts map[Lane]time.Duration // deadlines of calls, and of embeddings, that name none; what is missing is the lane's
+}
+
+// Timeout is the deadline of a call that names none, counted from its arrival; otherwise where m sets none.
+func (m Model) Timeout(op Op, l Lane, otherwise time.Duration) time.Duration {
+	if op == OpEmbeddings {
+		return cmp.Or(m.EmbedTimeouts[l], otherwise)
+	}
+	return cmp.Or(m.Timeouts[l], otherwise)
 }
 
 // Queue is the lane whose queue a request of lane l is sent to: bulk falls back

@@ -47,6 +47,8 @@ type Config struct {
 	Timing    Timing
 	Routing   Routing
 	Cassette  Cassette
+
+	given map[string]bool // settings outside all entries that the file or a variable gave; [Config.Settings] tells
 }
 
 // Queues says how queues are named and reached.
@@ -186,6 +188,8 @@ type Provider struct {
 
 	MaxConcurrency       int    // of each of its targets that says nothing else
 	Limits               Limits // of each of its targets that says nothing else
+	Tries                Tries  // of each of its targets that says nothing else
+	Calls                Calls  // of the models whose first target it serves, where they say nothing else
 	SharedMaxConcurrency int    // calls in flight over all its targets; 0 is no cap
 	SharedRPM, SharedTPM int    // budgets over all its targets; 0 is none
 }
@@ -205,8 +209,10 @@ type Model struct {
 	Any     bool        // local only: takes every name that no other model has
 	Targets []Target    // at least one
 
-	MaxConcurrency   int     // of each of its targets that says nothing else
-	Limits           Limits  // of each of its targets that says nothing else
+	MaxConcurrency   int    // of each of its targets that says nothing else
+	Limits           Limits // of each of its targets that says nothing else
+	Tries            Tries  // of each of its targets that says nothing else
+	Calls            Calls
 	Burndown         float64 // tokens that one token of output costs in the end; 0 is 1
 	DefaultMaxTokens int     // sent as the most output where the caller sends none; 0 sends none
 
@@ -229,12 +235,14 @@ type Target struct {
 	ServiceTiers   []llmq.Tier // that it has: rt asks for priority, bg for default, bulk for flex; none are asked for where it has not
 	MaxConcurrency int         // calls in flight over all workers; 0 is its model's, else its provider's, else no cap
 	Limits         Limits
+	Tries          Tries
 }
 
 // Lane is how a lane's workers run. Every lane has one.
 type Lane struct {
 	FunctionTimeout time.Duration // = its queues' visibility: rt 120 s, bg 330 s, bulk 900 s
 	Timeout         time.Duration // a request's deadline when it names none: rt 90 s, bg 300 s, bulk 900 s
+	EmbedTimeout    time.Duration // the same of embeddings; 0 is Timeout
 	MaxTimeout      time.Duration // the longest deadline a caller may ask for: rt 300 s, bg 1 h, bulk 12 h
 	BatchSize       int           // messages an invocation gets at most: default 10, 1 to 10
 	MaxConcurrency  int           // invocations at once per queue: default 10, 2 to 1000
@@ -265,19 +273,21 @@ type Timing struct {
 	RetryMax              time.Duration // the longest wait that is made or that a provider may ask for; default 30 s
 	ThrottleRetryMax      time.Duration // the longest wait of the curve after a throttle; default 10 s
 	RetryFullJitter       bool          // draw waits from 0 to their least instead
+
+	Reload time.Duration // how old what is known of live settings may become; default 30 s
 }
 
 // Catalogue is the configured models as the rest of llmq knows them.
 func (c *Config) Catalogue() llmq.Catalogue {
 	models := make([]llmq.Model, 0, len(c.Models))
 	for _, m := range c.Models {
-		lm := llmq.Model{Alias: m.Alias, Lanes: m.Lanes, Any: m.Any}
+		lm := llmq.Model{Alias: m.Alias, Lanes: m.Lanes, Any: m.Any, Timeouts: c.timeouts(m), EmbedTimeouts: c.embedTimeouts(m)}
 		for _, t := range m.Targets {
 			p := c.provider(t.Provider)
 			lm.Targets = append(lm.Targets, llmq.Target{
 				Model: m.Alias, Name: t.Name, Provider: t.Provider, ModelID: t.ModelID, Wires: t.Wires,
 				MaxConcurrency: cmp.Or(t.MaxConcurrency, m.MaxConcurrency, p.MaxConcurrency),
-				Limits:         c.limits(m, t, p), Shared: c.shared(p), Tokens: llmq.TokenRule{Burndown: m.Burndown, DefaultMaxTokens: m.DefaultMaxTokens}, Tiers: t.ServiceTiers,
+				Limits:         c.limits(m, t, p), Pace: c.pace(m, t, p), Shared: c.shared(p), Tokens: llmq.TokenRule{Burndown: m.Burndown, DefaultMaxTokens: m.DefaultMaxTokens}, Tiers: t.ServiceTiers,
 			})
 		}
 		models = append(models, lm)

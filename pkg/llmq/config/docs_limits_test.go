@@ -75,7 +75,7 @@ const tryShell = `# in one shell: a fake provider that takes a second a call. Th
 go run ./local/fakellm -addr 127.0.0.1:8090 -key k -latency 1s
 
 # in another: llmq before it, with a cap of 3 calls in flight
-OPENAI_BASE_URL=http://127.0.0.1:8090/v1 OPENAI_API_KEY=k LLMQ_LIMITS_BY_MODEL='{"default": {"max_concurrency": 3}}' make run
+OPENAI_BASE_URL=http://127.0.0.1:8090/v1 OPENAI_API_KEY=k LLMQ_SETTINGS='{"models": {"default": {"max_concurrency": 3}}}' make run
 
 # in a third, with both export lines pasted that make run has printed: 60 calls at once
 time (seq 60 | xargs -P 60 -I{} curl -s -o /dev/null -w '%{http_code}\n' $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" \

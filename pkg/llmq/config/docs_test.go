@@ -115,6 +115,8 @@ func defaultOf(st setting) string {
 		return strings.Join(of, ", ")
 	case st.defNote != "":
 		return st.defNote
+	case st.above != "":
+		return "`" + st.above + "`"
 	}
 	return st.def
 }

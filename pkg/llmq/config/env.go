@@ -37,8 +37,7 @@ func knobs() []knob {
 		{"LLMQ_KEY_PEPPER_ARN", "ARN of key_pepper; set by the deployment", overlay.keyPepperARN},
 		{"LLMQ_AC_MAX_BY_MODEL", `models.*.targets[].max_concurrency, as JSON: {"alias": 20, "alias@target": 5}. An alias alone sets each of its targets`, overlay.maxByModel},
 		{"LLMQ_AC_INITIAL", `models.*.targets[].limiter_initial, as JSON in the same form`, overlay.initialByModel},
-		{limitsByModel, `limits of models.*.targets[], as JSON: {"alias": {"rpm": 60, "tpm": 60000, "rate_burst": 5, "lane_max_concurrency": {"bulk": 3}}, "alias@target": {…}}. It takes the keys that targets take, from max_concurrency to breaker_cooldown_secs, with the same bounds; an alias alone sets each of its targets`, overlay.limitsByModel},
-		{limitsByProvider, `limits of providers.*, as JSON: {"provider": {"shared_max_concurrency": 8, "shared_rpm": 60}}. Besides shared_* it takes the same keys, for targets that say nothing else`, overlay.limitsByProvider},
+		{settingsVar, `settings of single models, targets and providers, as JSON: {"models": {"alias": {"max_concurrency": 30, "timeout_secs": {"rt": 60}}, "alias@target": {"rpm": 60}}, "providers": {"name": {"shared_rpm": 60}}}. It takes the keys that stand there, from max_concurrency on, with the same bounds; an alias sets each of its targets`, overlay.perEntry},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,102 +12,102 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-// The variables that set limits where no file can be given, such as in `make run`.
-const (
-	limitsByModel    = "LLMQ_LIMITS_BY_MODEL"
-	limitsByProvider = "LLMQ_LIMITS_BY_PROVIDER"
-)
+// settingsVar is the variable that sets what holds for one provider, model or target (FEATURES E2).
+const settingsVar = "LLMQ_SETTINGS"
 
-// limitsByModel sets limits of targets; an alias comes before its targets, so that the closer
+// perEntry sets settings of models, of single targets and of providers. An alias comes before its targets, so that the closer
 // one wins.
-func (o overlay) limitsByModel(text string) {
-	rows := models()
-	of, err := readLimits(text)
+func (o overlay) perEntry(text string) {
+	of, err := readSettings(text)
 	if err != nil {
-		o.faultAt(origin{env: limitsByModel}, "", `must be JSON such as {"alias": {"rpm": 60, "lane_max_concurrency": {"bulk": 3}}}: %v`, err)
+		o.faultAt(origin{env: settingsVar}, "", `must be JSON such as {"models": {"alias": {"rpm": 60}}, "providers": {"name": {"shared_rpm": 60}}}: %v`, err)
 		return
 	}
-	slices.SortStableFunc(of, func(a, b member) int { return strings.Count(a.name, "@") - strings.Count(b.name, "@") })
-	for _, entry := range of {
-		alias, pinned, _ := strings.Cut(entry.name, "@")
-		hits := o.targets(alias, pinned)
-		if hits == nil {
-			o.noModel(limitsByModel, entry.name)
-		}
-		o.setLimits(limitsByModel, entry, limitRows(rows, "models.*.targets[]."), hits)
-	}
-}
-
-// limitsByProvider sets what a provider's targets share, and the limits of those that say
-// nothing else.
-func (o overlay) limitsByProvider(text string) {
 	rows := models()
-	of, err := readLimits(text)
-	if err != nil {
-		o.faultAt(origin{env: limitsByProvider}, "", `must be JSON such as {"provider": {"shared_rpm": 60}}: %v`, err)
-		return
-	}
-	var known []string
-	for _, p := range o.draft.cfg.Providers {
-		known = append(known, p.Name)
-	}
-	for _, entry := range of {
-		var hits []scope
-		for _, s := range o.draft.scopes("providers.*.") {
-			if s.name == entry.name {
-				hits = append(hits, s)
+	for _, part := range of {
+		switch part.name {
+		case "models":
+			slices.SortStableFunc(part.of, func(a, b member) int { return strings.Count(a.name, "@") - strings.Count(b.name, "@") })
+			for _, entry := range part.of {
+				o.ofModel(rows, entry)
 			}
+		case "providers":
+			for _, entry := range part.of {
+				o.ofProvider(rows, entry)
+			}
+		default:
+			o.faultAt(origin{env: settingsVar}, segment(part.name), "no such key%s", didYouMean(part.name, []string{"models", "providers"}, "known here"))
 		}
-		if hits == nil {
-			o.faultAt(origin{env: limitsByProvider}, "", "no provider is named %q%s", llmq.Clip(entry.name, 60), didYouMean(entry.name, known, "providers"))
-		}
-		o.setLimits(limitsByProvider, entry, limitRows(rows, "providers.*."), hits)
 	}
 }
 
-// limitRows are the rows of limits below a place, by their keys there.
-func limitRows(rows []setting, below string) map[string]setting {
-	of := map[string]setting{}
-	for _, limit := range append(sharedLimits(), capAndLimits(below, "", nil, nil)...) {
-		i := slices.IndexFunc(rows, func(st setting) bool { return st.path == limit.path })
-		if key, here := strings.CutPrefix(limit.path, below); here && i >= 0 {
-			of[key] = rows[i]
-		}
+// ofModel sets each target of a model, or the one that is named, and what only the model itself has.
+func (o overlay) ofModel(rows []setting, entry member) {
+	alias, pinned, one := strings.Cut(entry.name, "@")
+	hits := o.targets(alias, pinned)
+	if hits == nil {
+		o.noModel(settingsVar, entry.name)
 	}
-	return of
+	targets := overridable(rows, atTarget)
+	known := targets
+	if !one {
+		known = overridable(rows, atModel)
+	}
+	o.setAll(entry, known, func(key string) (setting, []scope) {
+		if st, here := targets[key]; here {
+			return st, hits
+		}
+		return known[key], o.entry(atModel, alias)
+	})
 }
 
-// setLimits sets the limits of an entry at each of the places that it names.
-func (o overlay) setLimits(name string, entry member, rows map[string]setting, hits []scope) {
-	var keys []string
-	for key := range rows {
-		keys = append(keys, key)
+// ofProvider sets a provider.
+func (o overlay) ofProvider(rows []setting, entry member) {
+	hits := o.entry(atProvider, entry.name)
+	if hits == nil {
+		o.faultAt(origin{env: settingsVar}, "", "no provider is named %q%s", llmq.Clip(entry.name, 60), didYouMean(entry.name, providerNames(o.draft.cfg), "providers"))
 	}
-	slices.Sort(keys)
+	known := overridable(rows, atProvider)
+	o.setAll(entry, known, func(key string) (setting, []scope) { return known[key], hits })
+}
+
+// entry is the one of that name.
+func (o overlay) entry(at, name string) []scope {
+	var hits []scope
+	for _, s := range o.draft.scopes(at) {
+		if s.name == name {
+			hits = append(hits, s)
+		}
+	}
+	return hits
+}
+
+// setAll sets what an entry says; row tells where.
+func (o overlay) setAll(entry member, known map[string]setting, row func(key string) (setting, []scope)) {
 	bad := func(key, format string, args ...any) {
-		o.faultAt(origin{env: name}, segment(entry.name)+"."+segment(key), format, args...)
+		o.faultAt(origin{env: settingsVar}, segment(entry.name)+"."+segment(key), format, args...)
 	}
-	for _, limit := range entry.flat() {
-		st, known := rows[limit.name]
-		switch {
-		case !known:
-			bad(limit.name, "no such key%s", didYouMean(limit.name, keys, "known here"))
+	for _, value := range entry.flat() {
+		if _, here := known[value.name]; !here {
+			bad(value.name, "no such key%s", didYouMean(value.name, slices.Sorted(maps.Keys(known)), "known here"))
 			continue
-		case limit.quoted != (st.form == formText):
-			bad(limit.name, "must be %s", map[bool]string{true: "text, in quotes", false: "a number, without quotes"}[st.form == formText])
+		}
+		st, hits := row(value.name)
+		if value.quoted != (st.form == formText) {
+			bad(value.name, "must be %s", map[bool]string{true: "text, in quotes", false: "a number, without quotes"}[st.form == formText])
 			continue
 		}
 		for _, s := range hits {
 			path := s.prefix + st.leaf()
-			if by := o.given[path].env; by != "" && by != name {
-				bad(limit.name, "is given by %s too; set one of them", by)
+			if by := o.given[path].env; by != "" && by != settingsVar {
+				bad(value.name, "is given by %s too; set one of them", by)
 				continue
 			}
-			if problem := st.store(st.at(&s), limit.text); problem != "" {
-				o.fault(o.give(path, name), "%s", problem)
+			if problem := st.store(st.at(&s), value.text); problem != "" {
+				o.fault(o.give(path, settingsVar), "%s", problem)
 				continue
 			}
-			o.give(path, name)
+			o.give(path, settingsVar)
 		}
 	}
 }
@@ -135,8 +136,8 @@ func (m member) flat() []member {
 	return all
 }
 
-// readLimits reads an object of objects, in its order.
-func readLimits(text string) ([]member, error) {
+// readSettings reads an object of objects of objects, in its order.
+func readSettings(text string) ([]member, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -149,16 +150,18 @@ func readLimits(text string) ([]member, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("something follows the object")
 	}
-	for _, m := range of {
-		if !m.object {
-			return nil, errors.New("the value of " + quoted(m.name) + " is no object of limits")
+	for _, part := range of {
+		for _, m := range append([]member{part}, part.of...) {
+			if !m.object {
+				return nil, errors.New("the value of " + quoted(m.name) + " is no object of settings")
+			}
 		}
 	}
 	return of, nil
 }
 
-// limitDepth is how deep limits nest: a model, a limit, a lane.
-const limitDepth = 3
+// settingDepth is how deep settings nest: models, a model, a setting, a lane.
+const settingDepth = 4
 
 // readMembers reads the rest of an object whose brace was read.
 func readMembers(dec *json.Decoder, depth int) ([]member, error) {
@@ -170,7 +173,7 @@ func readMembers(dec *json.Decoder, depth int) ([]member, error) {
 		}
 		m := member{}
 		m.name, _ = tok.(string) // an object's names are strings
-		if depth > 1 && strings.Contains(m.name, ".") {
+		if depth > 2 && strings.Contains(m.name, ".") {
 			return nil, errors.New(quoted(m.name) + ` holds a dot; nest it, as in {"lane_max_concurrency": {"bulk": 3}}`)
 		}
 		if slices.ContainsFunc(of, func(o member) bool { return o.name == m.name }) {
@@ -188,8 +191,8 @@ func readMembers(dec *json.Decoder, depth int) ([]member, error) {
 		case bool:
 			m.text = strconv.FormatBool(v)
 		case json.Delim:
-			if v != '{' || depth == limitDepth {
-				return nil, errors.New("the value of " + quoted(m.name) + " is no limit")
+			if v != '{' || depth == settingDepth {
+				return nil, errors.New("the value of " + quoted(m.name) + " is no setting")
 			}
 			m.object = true
 			if m.of, err = readMembers(dec, depth+1); err != nil {

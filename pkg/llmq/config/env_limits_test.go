@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,11 +11,11 @@ import (
 )
 
 // C4 to C7: limits can be tried where no file can be given.
-func TestLimitsByModel_SetsTargets(t *testing.T) {
+func TestSettingsVariable_SetsTargets(t *testing.T) {
 	t.Parallel()
 	got := limitsOf(t, limited,
-		`LLMQ_LIMITS_BY_MODEL={"a@y": {"rpm": 70, "bg_share": 1}, "a": {"rpm": 60, "rate_burst": 5, "max_concurrency": 7, "lane_max_concurrency": {"bulk": 2}, "rate_window": "smooth", "breaker_cooldown_secs": 1.5}}`,
-		`LLMQ_LIMITS_BY_PROVIDER={"p": {"shared_max_concurrency": 4, "shared_tpm": 50000}}`)
+		`LLMQ_SETTINGS={"models": {"a@y": {"rpm": 70, "bg_share": 1}, "a": {"rpm": 60, "rate_burst": 5, "max_concurrency": 7, "lane_max_concurrency": {"bulk": 2}, "rate_window": "smooth", "breaker_cooldown_secs": 1.5}},
+			"providers": {"p": {"shared_max_concurrency": 4, "shared_tpm": 50000}}}`)
 	for name, want := range map[string]struct {
 		rpm, most int
 		share     float64
@@ -31,11 +32,11 @@ func TestLimitsByModel_SetsTargets(t *testing.T) {
 }
 
 // What is wrong in them is told as it is for the file, by the variable's name.
-func TestLimitsByModel_FaultsAreTold(t *testing.T) {
+func TestSettingsVariable_FaultsAreTold(t *testing.T) {
 	t.Parallel()
-	const model, provider = "LLMQ_LIMITS_BY_MODEL", "LLMQ_LIMITS_BY_PROVIDER"
-	for _, tc := range []struct{ name, value, want string }{
-		{model, `{"a": {"rpn": 60}}`, "LLMQ_LIMITS_BY_MODEL: a.rpn: no such key; did you mean rpm?"},
+	const model, provider = `{"models": %s}`, `{"providers": %s}`
+	for _, tc := range []struct{ part, value, want string }{
+		{model, `{"a": {"rpn": 60}}`, "LLMQ_SETTINGS: a.rpn: no such key; did you mean rpm?"},
 		{model, `{"a": {"lane_max_concurrency": {"bulkk": 1}}}`, "did you mean lane_max_concurrency.bulk?"},
 		{model, `{"a": {"rpm": 0}}`, "models.a.targets[0].rpm: must be 1 to 10000000, not 0: leave it out for no budget; pause the queue to stop calls"},
 		{model, `{"a": {"rpm": "60"}}`, "a.rpm: must be a number, without quotes"},
@@ -46,21 +47,22 @@ func TestLimitsByModel_FaultsAreTold(t *testing.T) {
 		{model, `{"a": {"rpm": true}}`, "must be a whole number"},
 		{model, `{"a": {"rpm": null}}`, `"rpm" is null`},
 		{model, `{"a": {"rpm": {}}}`, `"rpm" is empty`},
-		{model, `{"a": {"rpm": [1]}}`, `"rpm" is no limit`},
+		{model, `{"a": {"rpm": [1]}}`, `"rpm" is no setting`},
 		{model, `{"a": {"rpm": 1, "rpm": 2}}`, `"rpm" is given twice`},
 		{model, `{"a": {"lane_max_concurrency.bulk": 1}}`, "holds a dot"},
-		{model, `{"a": 3}`, `the value of "a" is no object of limits`},
-		{model, `[]`, "it is no object"},
-		{model, `{"a": {"rpm": 1}`, "it ends early"},
-		{model, `{"a": {"rpm": 1}} {}`, "something follows the object"},
+		{model, `{"a": 3}`, `the value of "a" is no object of settings`},
+		{`%s`, `[]`, "it is no object"},
+		{`{"model": %s}`, `{"a": {"rpm": 1}}`, "model: no such key; did you mean models?"},
+		{model, `{"a@x": {"timeout_secs": {"rt": 9}}}`, "a@x.timeout_secs.rt: no such key"},
+		{`%s`, `{"models": {"a": {"rpm": 1}}`, "it ends early"},
+		{`%s {}`, `{"models": {"a": {"rpm": 1}}}`, "something follows the object"},
 		{model, `{"b": {"rpm": 1}}`, `no model is named "b"`},
 		{model, `{"a@z": {"rpm": 1}}`, `no model is named "a@z"`},
 		{provider, `{"q": {"shared_rpm": 1}}`, `no provider is named "q"`},
 		{provider, `{"p": {"shared_rpmm": 1}}`, "p.shared_rpmm: no such key; did you mean shared_rpm?"},
 		{provider, `{"p": {"shared_max_concurrency": 2001}}`, "providers.p.shared_max_concurrency: must be 1 to 2000, not 2001: more than 2000 calls"},
-		{"LLMQ_LIMIT_BY_MODEL", `{}`, "no such variable; did you mean LLMQ_LIMITS_BY_MODEL?"},
 	} {
-		_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x", tc.name + "=" + tc.value})
+		_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x", "LLMQ_SETTINGS=" + fmt.Sprintf(tc.part, tc.value)})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", tc.value, err, tc.want)
 		}
@@ -68,9 +70,9 @@ func TestLimitsByModel_FaultsAreTold(t *testing.T) {
 }
 
 // Two variables that say the same are one too many.
-func TestLimitsByModel_OneVariableALimit(t *testing.T) {
+func TestSettingsVariable_OneVariableALimit(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_AC_MAX_BY_MODEL={"a": 4}`, `LLMQ_LIMITS_BY_MODEL={"a@x": {"max_concurrency": 3}}`})
+	_, err := Parse("x", []byte(limited), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_AC_MAX_BY_MODEL={"a": 4}`, `LLMQ_SETTINGS={"models": {"a@x": {"max_concurrency": 3}}}`})
 	if err == nil || !strings.Contains(err.Error(), "a@x.max_concurrency: is given by LLMQ_AC_MAX_BY_MODEL too; set one of them") {
 		t.Errorf("got %v", err)
 	}
@@ -97,7 +99,7 @@ func TestWarnings_TellWhatIsHidden(t *testing.T) {
 		{"a whole minute's tokens", `{"tpm": 6000, "rate_window": "fixed"}`, ""},
 		{"a whole minute's tokens that are too few", `{"tpm": 1000, "rate_window": "fixed"}`, "models.chat.targets[0].tpm: 1000 has at most 1000 tokens at once, and calls that name no maximum of output reserve 1000 and their input: they are refused; raise tpm, or have them ask for less"},
 	} {
-		c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_LIMITS_BY_MODEL={"chat": ` + tc.limits + `}`})
+		c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_SETTINGS={"models": {"chat": ` + tc.limits + `}}`})
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -110,7 +112,7 @@ func TestWarnings_TellWhatIsHidden(t *testing.T) {
 
 func TestWarnings_OfWhatProvidersShare(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_LIMITS_BY_PROVIDER={"openai": {"shared_tpm": 9000}}`})
+	c, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_SETTINGS={"providers": {"openai": {"shared_tpm": 9000}}}`})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +131,7 @@ func TestBounds_EachEndHasItsReason(t *testing.T) {
 		{`{"breaker_threshold": 0}`, "must be 1 to 1000, not 0: there must be a failure to open it; leave it out for the default"},
 		{`{"breaker_threshold": 1001}`, "not 1001: beyond it nothing ever opens"},
 	} {
-		_, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_LIMITS_BY_MODEL={"chat": ` + tc.limits + `}`})
+		_, err := Parse("x", []byte(example), []string{"LLMQ_DEV_PEPPER=x", `LLMQ_SETTINGS={"models": {"chat": ` + tc.limits + `}}`})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %s", tc.limits, err, tc.want)
 		}

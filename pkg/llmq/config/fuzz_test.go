@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
@@ -19,7 +20,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte("a: &a [*a]\n"), "LLMQ_REDIS_URL=redis://%zz")
 	f.Add([]byte(example), `LLMQ_AC_MAX_BY_MODEL={"chat": 3}`)
-	f.Add([]byte(example), `LLMQ_LIMITS_BY_MODEL={"chat@main": {"rpm": 60, "lane_max_concurrency": {"bulk": 3}}}`)
+	f.Add([]byte(example), `LLMQ_SETTINGS={"models": {"chat@main": {"rpm": 60, "lane_max_concurrency": {"bulk": 3}}}}`)
 	f.Add([]byte("? [a]\n: b\n<<: {}\n"), "LLMQ_REDIS_PORT=")
 	f.Add([]byte("kind: !!str aws\n---\n"), "=")
 	f.Fuzz(func(t *testing.T, data []byte, variable string) {
@@ -44,7 +45,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(c, again); diff != "" {
+		if diff := cmp.Diff(c, again, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 			t.Fatalf("%s\n%s", diff, b)
 		}
 	})

@@ -49,6 +49,10 @@ func Parse(name string, data []byte, env []string) (*Config, error) {
 	if err := rep.err(); err != nil {
 		return nil, err
 	}
+	d.cfg.given = map[string]bool{}
+	for path := range rep.given {
+		d.cfg.given[path] = true
+	}
 	return d.cfg, nil
 }
 

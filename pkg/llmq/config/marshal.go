@@ -90,7 +90,7 @@ func (w writer) value(b *branch, s scope) *yaml.Node {
 		return nil
 	}
 	t, zero := text(b.row.at(&s))
-	if zero && !b.row.zeroCounts() {
+	if _, number := b.row.at(&s).(*Number); zero && (number || !b.row.zeroCounts()) {
 		return nil
 	}
 	return scalar(t, b.row.form)

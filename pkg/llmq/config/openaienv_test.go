@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
@@ -47,7 +48,7 @@ func TestFromOpenAIEnv_MakesWhatLoadTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(c, got); diff != "" {
+		if diff := cmp.Diff(c, got, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 			t.Errorf("%s: %s", base, diff)
 		}
 	}

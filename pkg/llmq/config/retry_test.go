@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // D2, D7: retries by variables, fallback by the file; both survive being written.
@@ -32,7 +33,7 @@ func TestLoad_RetriesAndFallback(t *testing.T) {
 		AttemptTimeout: c.Timing.AttemptTimeout, FirstContent: c.Timing.FirstContent, StreamStall: c.Timing.StreamStall, RTCapacityWait: c.Timing.RTCapacityWait, SQSSendTimeout: c.Timing.SQSSendTimeout, SQSBatchWait: c.Timing.SQSBatchWait, Drain: c.Timing.Drain,
 		SQSTimeoutsToFailover: 3, SQSFailover: 300 * time.Second, ValkeyWait: 10 * time.Second,
 		RetryAttempts: 2, MaxReceives: 4, ThrottleRetryAttempts: 5, RetryBase: 200 * time.Millisecond, RetryMultiplier: 3, RetrySpread: 1.5,
-		RetryMax: 6 * time.Second, ThrottleRetryMax: 2 * time.Second, RetryFullJitter: true,
+		RetryMax: 6 * time.Second, ThrottleRetryMax: 2 * time.Second, RetryFullJitter: true, Reload: 30 * time.Second,
 	}
 	if diff := cmp.Diff(want, c.Timing); diff != "" {
 		t.Errorf("timing (-want +got):\n%s", diff)
@@ -52,7 +53,7 @@ func TestLoad_RetriesAndFallback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(c, again); diff != "" {
+	if diff := cmp.Diff(c, again, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Errorf("written and read (-want +got):\n%s", diff)
 	}
 }

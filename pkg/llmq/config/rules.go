@@ -29,6 +29,7 @@ func (c *checker) check() {
 	c.models()
 	c.queues()
 	c.lanes()
+	c.calls()
 	c.cassette()
 }
 
@@ -191,6 +192,9 @@ func (c *checker) queues() {
 func (c *checker) lanes() {
 	for _, l := range llmq.Lanes() {
 		lane, path := c.cfg.Lanes[l], lanePath(l)
+		if c.ok(path+".embed_timeout_secs", path+".max_timeout_secs") && lane.MaxTimeout < lane.EmbedTimeout {
+			c.fault(path+".max_timeout_secs", "must be at least embed_timeout_secs, %s: embeddings that name no deadline get that one", formatSecs(lane.EmbedTimeout))
+		}
 		if c.ok(path+".timeout_secs", path+".max_timeout_secs") && lane.MaxTimeout < lane.Timeout {
 			c.fault(path+".max_timeout_secs", "must be at least timeout_secs, %s: a request that names no deadline gets that one", formatSecs(lane.Timeout))
 		}
@@ -207,6 +211,41 @@ func (c *checker) retryCurve() {
 	t := c.cfg.Timing
 	if c.ok(base, most) && t.RetryBase > t.RetryMax {
 		c.fault(most, "must be at least %s, %s: no wait is shorter", base, formatSecs(t.RetryBase))
+	}
+}
+
+// calls holds what is set for single models, targets and providers against what holds for all.
+func (c *checker) calls() {
+	for _, p := range c.cfg.Providers {
+		c.callTimes(providerPath(p.Name), p.Calls)
+	}
+	longest := c.longestFunction()
+	for _, m := range c.cfg.Models {
+		c.callTimes(modelPath(m.Alias), m.Calls)
+		for i, t := range m.Targets {
+			pace, at := c.cfg.pace(m, t, c.cfg.provider(t.Provider)), targetPath(m.Alias, i)
+			if pace.RetryBase > pace.RetryMax && c.ok("timing.retry_max_secs", "timing.retry_base_secs") {
+				c.fault(at+".retry_max_secs", "must be at least retry_base_secs, %s, but is %s there: no wait is shorter", formatSecs(pace.RetryBase), formatSecs(pace.RetryMax))
+			}
+			if own := cmp.Or(t.Tries.AttemptTimeout, m.Tries.AttemptTimeout, c.cfg.provider(t.Provider).Tries.AttemptTimeout); own > longest {
+				c.fault(at+".attempt_timeout_secs", "must be at most the longest function_timeout_secs, %s: no attempt outlives its function", formatSecs(longest))
+			}
+		}
+	}
+}
+
+// callTimes holds deadlines and waits of a provider's or a model's calls against their lanes'.
+func (c *checker) callTimes(path string, of Calls) {
+	for _, l := range llmq.Lanes() {
+		most := c.cfg.Lanes[l].MaxTimeout
+		for name, d := range map[string]time.Duration{"timeout_secs.": of.Timeout.of(l), "embed_timeout_secs.": of.EmbedTimeout.of(l)} {
+			if d > most && c.ok(path+"."+name+string(l), lanePath(l)+".max_timeout_secs") {
+				c.fault(path+"."+name+string(l), "must be at most lanes.%s.max_timeout_secs, %s", l, formatSecs(most))
+			}
+		}
+	}
+	if function := c.cfg.Lanes[llmq.LaneRT].FunctionTimeout; of.RTCapacityWait.Of >= function.Seconds() && c.ok(lanePath(llmq.LaneRT)+".function_timeout_secs") {
+		c.fault(path+".rt_capacity_wait_secs", "must be less than lanes.rt.function_timeout_secs, %s: a function that waits to its end can serve nothing", formatSecs(function))
 	}
 }
 
@@ -239,15 +278,21 @@ func (c *checker) inlineFits() {
 
 // longestAttempt refuses an attempt timeout that no function lives long enough for.
 func (c *checker) longestAttempt() {
-	longest, attempt := time.Duration(0), c.cfg.Timing.AttemptTimeout
 	paths := []string{"timing.attempt_timeout_secs"}
-	for l, lane := range c.cfg.Lanes {
-		longest = max(longest, lane.FunctionTimeout)
+	for _, l := range llmq.Lanes() {
 		paths = append(paths, lanePath(l)+".function_timeout_secs")
 	}
-	if c.ok(paths...) && attempt > longest {
+	if longest := c.longestFunction(); c.ok(paths...) && c.cfg.Timing.AttemptTimeout > longest {
 		c.fault(paths[0], "must be at most the longest function_timeout_secs, %s: no attempt outlives its function", formatSecs(longest))
 	}
+}
+
+func (c *checker) longestFunction() time.Duration {
+	longest := time.Duration(0)
+	for _, lane := range c.cfg.Lanes {
+		longest = max(longest, lane.FunctionTimeout)
+	}
+	return longest
 }
 
 // cassette checks what is recorded or played instead of asking providers.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
@@ -125,7 +126,7 @@ func TestSenders_AreOursTheWorkersAndTheProducers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(c, again); diff != "" {
+	if diff := cmp.Diff(c, again, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Errorf("written and read back: %s", diff)
 	}
 }

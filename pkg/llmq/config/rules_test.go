@@ -337,7 +337,7 @@ func TestFaults_Variables(t *testing.T) {
 		{"unknown with a near one", []string{"LLMQ_DOOR_WAIT=1"}, "LLMQ_DOOR_WAIT: no such variable; docs/CONFIG.md lists the variables"},
 		{"misspelt", []string{"LLMQ_DOR_WAIT_SECS=1"}, "LLMQ_DOR_WAIT_SECS: no such variable; did you mean LLMQ_DOOR_WAIT_SECS?"},
 		{"unknown though empty", []string{"LLMQ_DOR_WAIT_SECS="}, "LLMQ_DOR_WAIT_SECS: no such variable; did you mean LLMQ_DOOR_WAIT_SECS?"},
-		{"of a later release", []string{"LLMQ_SETTINGS={}"}, "LLMQ_SETTINGS: no such variable; docs/CONFIG.md lists the variables"},
+		{"of a later release", []string{"LLMQ_TELEPATHY={}"}, "LLMQ_TELEPATHY: no such variable; docs/CONFIG.md lists the variables"},
 		{"bad value", []string{"LLMQ_DOOR_WAIT_SECS=5m"}, `LLMQ_DOOR_WAIT_SECS: door.wait_secs: must be a number of seconds such as 2 or 0.5, without a unit, not "5m"`},
 		{"bad bound", []string{"LLMQ_TIMEOUT_BG_SECS=0"}, "LLMQ_TIMEOUT_BG_SECS: lanes.bg.timeout_secs: must be 1 to 43200, not 0: SQS hides a message for 12 h at most"},
 		{"bad truth", []string{"LLMQ_REDIS_SSL=1"}, `LLMQ_REDIS_SSL: valkey.tls: must be true or false, not "1"`},

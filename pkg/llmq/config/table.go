@@ -39,6 +39,7 @@ type setting struct {
 
 	def      string               // default, as it would be written; "" is none
 	laneDef  map[llmq.Lane]string // default where it differs by lane
+	above    string               // path of the setting that holds where no entry gives this one; it is the default
 	defNote  string               // default in words, where a rule makes it
 	required bool
 
@@ -241,10 +242,13 @@ func models() []setting {
 	return slices.Concat(
 		providerRows(), sharedLimits(),
 		capAndLimits("providers.*.", "where neither model nor target says", func(s *scope) *int { return &s.provider.MaxConcurrency }, func(s *scope) *Limits { return &s.provider.Limits }),
+		tryRows("providers.*.", func(s *scope) *Tries { return &s.provider.Tries }), callRows("providers.*.", func(s *scope) *Calls { return &s.provider.Calls }),
 		modelRows(), tokenRules(),
 		capAndLimits("models.*.", "where the target doesn't say", func(s *scope) *int { return &s.model.MaxConcurrency }, func(s *scope) *Limits { return &s.model.Limits }),
+		tryRows("models.*.", func(s *scope) *Tries { return &s.model.Tries }), callRows("models.*.", func(s *scope) *Calls { return &s.model.Calls }),
 		targetRows(),
 		capAndLimits("models.*.targets[].", "this one", func(s *scope) *int { return &s.target.MaxConcurrency }, func(s *scope) *Limits { return &s.target.Limits }),
+		tryRows("models.*.targets[].", func(s *scope) *Tries { return &s.target.Tries }),
 	)
 }
 

@@ -2,7 +2,7 @@ package config
 
 // The ways to serve a call where its caller waits for it, instead of by the queue.
 const (
-	// DirectOutage is for outages of the queue or the state store alone.
+	// DirectOutage lets calls run there: in outages of the queue or the state store, and as routing.rt says.
 	DirectOutage = "outage"
 	// DirectOff is none: the door holds no provider's secret and has no right to call one.
 	DirectOff = "off"
@@ -10,7 +10,10 @@ const (
 
 // Routing says how calls reach their providers.
 type Routing struct {
-	Direct string // DirectOutage or DirectOff
+	Direct         string      // DirectOutage or DirectOff
+	RT             RoutingMode // of models and providers that say nothing else; without Direct all is queued
+	RTQueuePercent Number      // of models and providers that say nothing else
+	Killed         bool        // nothing is queued; set live only
 }
 
 // outages is what is done without a queue or a state store.
@@ -33,6 +36,14 @@ func outages() []setting {
 			path: "routing.direct", env: "LLMQ_ROUTING_DIRECT", def: DirectOutage, words: []string{DirectOutage, DirectOff},
 			why: "bg and bulk calls always queue",
 			doc: "when rt calls may run where their callers wait: while the queue or the state store is down, or never. off takes the providers' secrets and rights from the door", at: func(s *scope) any { return &s.cfg.Routing.Direct },
+		},
+		{
+			path: "routing.rt", env: "LLMQ_ROUTING_RT", def: string(RoutingQueue), words: routingModes(),
+			doc: "how rt calls reach their provider while all is well. auto: they run where their callers wait, where a slot is free at once beyond those who wait for one, and queue else. direct: at any target of their chain that has one. Streams, bg and bulk always queue", at: func(s *scope) any { return &s.cfg.Routing.RT },
+		},
+		{
+			path: "routing.rt_queue_percent", env: "LLMQ_ROUTING_RT_QUEUE_PERCENT", form: formNumber, def: "0", low: 0, high: 100, why: "it is a percentage",
+			doc: "sessions whose rt calls queue though routing.rt is auto or direct: a canary. A session stays on its side", at: func(s *scope) any { return &s.cfg.Routing.RTQueuePercent },
 		},
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // running is how lanes and attempts run.
 func running() []setting {
-	return slices.Concat(lanes(), retries(), outages(), governing(), recordings())
+	return slices.Concat(lanes(), retries(), live(), outages(), governing(), recordings())
 }
 
 func lanes() []setting {
@@ -23,6 +23,10 @@ func lanes() []setting {
 			path: "lanes.*.timeout_secs", env: "LLMQ_TIMEOUT_*_SECS", form: formSecs, low: 1, high: 43200, why: whyMessage,
 			laneDef: secondsByLane(llmq.Lane.DefaultTimeout),
 			doc:     "a request's deadline when it names none", at: func(s *scope) any { return &s.lane.Timeout },
+		},
+		{
+			path: "lanes.*.embed_timeout_secs", env: "LLMQ_TIMEOUT_EMBED_*_SECS", form: formSecs, low: 1, high: 43200, why: whyMessage, defNote: "timeout_secs",
+			doc: "the same of embeddings", at: func(s *scope) any { return &s.lane.EmbedTimeout },
 		},
 		{
 			path: "lanes.*.max_timeout_secs", form: formSecs, low: 1, high: 43200, why: whyMessage,
@@ -71,6 +75,14 @@ func lanes() []setting {
 			doc: "how long running calls may go on after a worker outside Lambda was told to stop, before they are cut and handed back; Lambda itself grants no such time", at: func(s *scope) any { return &s.cfg.Timing.Drain },
 		},
 	}
+}
+
+// live is how settings that change while processes run reach them.
+func live() []setting {
+	return []setting{{
+		path: "timing.cfg_reload_secs", env: "LLMQ_CFG_RELOAD_SECS", form: formSecs, def: "30", low: 0.1, high: 600, why: "a kill switch that takes longer is none",
+		doc: "how old what a process knows of live settings may become; they are looked at by calls, once in that time, and never between", at: func(s *scope) any { return &s.cfg.Timing.Reload },
+	}}
 }
 
 // recordings is for tests that must not call providers.

@@ -33,7 +33,7 @@ func capAndLimits(path, of string, most func(*scope) *int, limits func(*scope) *
 			doc: "slots to begin with, before anything was learned; see LLMQ_AC_INITIAL", at: func(s *scope) any { return &limits(s).Initial },
 		},
 		{
-			path: path + "bg_share", form: formShare, low: 0.01, high: 1, why: whyShare, whyLow: whyRest, defNote: "`limiter.bg_share`",
+			path: path + "bg_share", form: formShare, low: 0.01, high: 1, why: whyShare, whyLow: whyRest, above: "limiter.bg_share",
 			doc: "part of the slots that bg and bulk may use", at: func(s *scope) any { return &limits(s).BackgroundShare },
 		},
 		{
@@ -57,7 +57,7 @@ func capAndLimits(path, of string, most func(*scope) *int, limits func(*scope) *
 			doc: "tokens per minute at a target, as its provider counts them. A call that needs more at once than its burst is refused: a tenth of it, else by rate_burst or rate_window: fixed; 1000 tokens are reserved for output that has no maximum", at: func(s *scope) any { return &limits(s).TPM },
 		},
 		{
-			path: path + "rate_window", words: []string{string(RateSmooth), string(RateFixed)}, defNote: "`limiter.rate_window`",
+			path: path + "rate_window", words: []string{string(RateSmooth), string(RateFixed)}, above: "limiter.rate_window",
 			doc: "smooth spreads a budget over the minute, fixed gives the whole of it at each minute of the calendar", at: func(s *scope) any { return &limits(s).RateWindow },
 		},
 		{
@@ -65,15 +65,15 @@ func capAndLimits(path, of string, most func(*scope) *int, limits func(*scope) *
 			doc: "calls that may start back to back in a smooth window; the same fraction of tpm. Needs rpm", at: func(s *scope) any { return &limits(s).RateBurst },
 		},
 		{
-			path: path + "rt_rate_share", form: formShare, low: 0, high: 0.99, why: "the other lanes need some", defNote: "`limiter.rt_rate_share`",
+			path: path + "rt_rate_share", form: formShare, low: 0, high: 0.99, why: "the other lanes need some", above: "limiter.rt_rate_share",
 			doc: "part of a budget that only rt may use", at: func(s *scope) any { return &limits(s).RTRateShare },
 		},
 		{
-			path: path + "breaker_threshold", form: formCount, low: 1, high: 1000, why: "beyond it nothing ever opens", whyLow: whyFailure, defNote: "`breaker.threshold`",
+			path: path + "breaker_threshold", form: formCount, low: 1, high: 1000, why: "beyond it nothing ever opens", whyLow: whyFailure, above: "breaker.threshold",
 			doc: "failures that open a target's breaker", at: func(s *scope) any { return &limits(s).BreakerThreshold },
 		},
 		{
-			path: path + "breaker_cooldown_secs", form: formSecs, low: 0.1, high: 3600, why: "a target that is mended must be found", whyLow: whyStorm, defNote: "`breaker.cooldown_secs`",
+			path: path + "breaker_cooldown_secs", form: formSecs, low: 0.1, high: 3600, why: "a target that is mended must be found", whyLow: whyStorm, above: "breaker.cooldown_secs",
 			doc: "until one call may try an open target", at: func(s *scope) any { return &limits(s).BreakerCooldown },
 		},
 	}

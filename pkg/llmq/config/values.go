@@ -26,6 +26,8 @@ func (st setting) store(at any, text string) string {
 		*p = ProviderType(text)
 	case *RateWindow:
 		*p = RateWindow(text)
+	case *RoutingMode:
+		*p = RoutingMode(text)
 	case *bool:
 		*p = text == "true"
 	case *Share:
@@ -34,6 +36,12 @@ func (st setting) store(at any, text string) string {
 			return st.outOfBounds(text)
 		}
 		*p = Share{Of: of, Given: true}
+	case *Number:
+		of, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return st.outOfBounds(text)
+		}
+		*p = Number{Of: of, Given: true}
 	case *int:
 		n, err := strconv.Atoi(text)
 		if err != nil { // check has let digits through only, so it is too long
@@ -227,9 +235,13 @@ func text(at any) (s string, zero bool) {
 		return string(*p), *p == ""
 	case *RateWindow:
 		return string(*p), *p == ""
+	case *RoutingMode:
+		return string(*p), *p == ""
 	case *bool:
 		return strconv.FormatBool(*p), !*p
 	case *Share:
+		return strconv.FormatFloat(p.Of, 'f', -1, 64), !p.Given
+	case *Number:
 		return strconv.FormatFloat(p.Of, 'f', -1, 64), !p.Given
 	case *int:
 		return strconv.Itoa(*p), *p == 0
