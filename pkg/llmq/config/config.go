@@ -222,8 +222,8 @@ type Model struct {
 
 // FallbackModel is a model that stands in for another.
 type FallbackModel struct {
-	Model           string // alias of another model
-	RequireHeadroom bool   // only where it has a slot free at once
+	Model           string `json:"model"`                      // alias of another model
+	RequireHeadroom bool   `json:"require_headroom,omitempty"` // only where it has a slot free at once
 }
 
 // Target is one place that serves a model.

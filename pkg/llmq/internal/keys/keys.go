@@ -1,8 +1,8 @@
 // Package keys builds every Valkey key and channel that llmq uses, so that names,
 // hash tags and the patterns of access rules stand in one place (SECURITY-DESIGN VK1).
 //
-// There are three hash tags: {rid} holds all that belongs to one request, {cap} all that
-// decides an admission, {kid} the calls of one key. A script stays inside one of them.
+// There are four hash tags: {rid} holds all that belongs to one request, {cap} all that
+// decides an admission, {kid} the calls of one key, {live} what operators set. A script stays inside one of them.
 package keys
 
 import "github.com/llm-queue/llmq/pkg/llmq"
@@ -86,6 +86,19 @@ func (s Space) Rate(kid string) string { return s.prefix + "rate:{" + kid + "}" 
 // Epoch names the key that marks live capacity state: when admissions begin, in ms. A
 // store without it was wiped.
 func (s Space) Epoch() string { return s.capacity() + "epoch" }
+
+// Live holds the names of what operators set while processes run. They are a class of their own, since nobody but operators may
+// write them.
+type Live struct {
+	Settings string // hash: the document, its revision, and the change that made it
+	Audit    string // list: the changes, the last one first
+}
+
+// Live names those of the environment.
+func (s Space) Live() Live {
+	head := s.prefix + "live:{live}:"
+	return Live{Settings: head + "settings", Audit: head + "audit"}
+}
 
 // Failover holds the names that say whether a model's calls are run where their callers wait, because its queue takes
 // nothing. A target's names have an @ where these have none.

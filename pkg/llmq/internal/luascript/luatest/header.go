@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	headerKey = regexp.MustCompile(`^-- KEYS\[(\d+)\] llmq:<env>:\S+\s+(hash|zset|string)\b`)
+	headerKey = regexp.MustCompile(`^-- KEYS\[(\d+)\] llmq:<env>:\S+\s+(hash|zset|string|list)\b`)
 	headerArg = regexp.MustCompile(`^-- ARGV\[(\d+)\] \w+\s+(integer|string)\b`)
 	use       = regexp.MustCompile(`\b(KEYS|ARGV)\[(\d+)\]`)
 	dynamic   = regexp.MustCompile(`\b(KEYS|ARGV)\b[^\[]|\b(KEYS|ARGV)\[[^0-9]`)
