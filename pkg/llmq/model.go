@@ -1,7 +1,6 @@
 package llmq
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -115,14 +114,6 @@ type Model struct {
 	Timeouts, EmbedTimeouts map[Lane]time.Duration // deadlines of calls, and of embeddings, that name none; what is missing is the lane's
 }
 
-// Timeout is the deadline of a call that names none, counted from its arrival; otherwise where m sets none.
-func (m Model) Timeout(op Op, l Lane, otherwise time.Duration) time.Duration {
-	if op == OpEmbeddings {
-		return cmp.Or(m.EmbedTimeouts[l], otherwise)
-	}
-	return cmp.Or(m.Timeouts[l], otherwise)
-}
-
 // Queue is the lane whose queue a request of lane l is sent to: bulk falls back
 // to the default queue where it has none of its own (FEATURES B1).
 func (m Model) Queue(l Lane) Lane {
@@ -153,6 +144,35 @@ func NewCatalogue(models []Model) Catalogue { return Catalogue{models: slices.Cl
 
 // Models lists every model in configured order.
 func (c Catalogue) Models() []Model { return slices.Clone(c.models) }
+
+// Target is the target of that name; false where there is none.
+func (c Catalogue) Target(alias, name string) (Target, bool) {
+	for _, m := range c.models {
+		if m.Alias != alias {
+			continue
+		}
+		for _, t := range m.Targets {
+			if t.Name == name {
+				return t, true
+			}
+		}
+	}
+	return Target{}, false
+}
+
+// Timeout is the deadline of a model's calls that name none, counted from their arrival; 0 is the lane's.
+func (c Catalogue) Timeout(alias string, op Op, l Lane) time.Duration {
+	for _, m := range c.models {
+		switch {
+		case m.Alias != alias:
+		case op == OpEmbeddings:
+			return m.EmbedTimeouts[l]
+		default:
+			return m.Timeouts[l]
+		}
+	}
+	return 0
+}
 
 // Resolve finds the model that a reference names: by alias, else by a target's own
 // model id (Bedrock callers may send it), else the local catch-all. The targets are

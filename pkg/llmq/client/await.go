@@ -8,18 +8,20 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/routing"
 )
 
 // await has the request run where it is not known to be under way, and waits for how it ends. moved says that its
 // model's queue takes nothing for now.
 func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub claims.Submission, moved bool) (llmq.Result, error) {
+	way, why := c.way(ctx, r, m, moved)
 	if sub.Sent && !time.Now().Before(sub.Deadline.Add(grace)) {
 		return c.ended(ctx, r) // nothing is left to wait for
 	}
 	underWay, sent := sub.Sent, false
 	var other busy
-	if !underWay && moved && c.mayRun(ctx, r) {
-		res, queued, err := c.runHere(ctx, r, m)
+	if !underWay && way != routing.Queue {
+		res, queued, err := c.runHere(ctx, r, m, way, why)
 		if !errors.As(err, &other) && (res != nil || err != nil) {
 			return own(res), err
 		}
@@ -68,7 +70,7 @@ func (c *Client) shadow(ctx context.Context, r llmq.Request, m llmq.Model, sub c
 			return llmq.Result{}, err
 		}
 		var other busy
-		res, queued, err := c.runHere(ctx, r, m)
+		res, queued, err := c.runHere(ctx, r, m, routing.Direct, causeQueue)
 		if errors.As(err, &other) {
 			lease = other.lease
 			continue

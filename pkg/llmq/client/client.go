@@ -25,6 +25,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/routing"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
@@ -86,6 +87,16 @@ type Deps struct {
 	Capacity *capacity.Gate      // with Direct: tells of limits while it can. Nil: they are as configured
 	Metrics  *telemetry.Recorder // nil: nothing is counted
 	Store    *telemetry.Store    // nil: nobody knows for how long the state store is lost
+
+	// Rules are those that hold now; the answer may take a look at the state store. Nil: all is queued, and Config.Catalogue
+	// holds for good.
+	Rules func(ctx context.Context) Rules
+}
+
+// Rules are what may change while a client runs. The models and their targets stay the same.
+type Rules struct {
+	Catalogue llmq.Catalogue
+	Routing   routing.Rules
 }
 
 // Client calls models through the queue. It is safe for concurrent use.
@@ -128,6 +139,10 @@ func New(cfg Config, d Deps) (*Client, error) {
 	}
 	if d.Background == nil {
 		d.Background = d.Queue
+	}
+	if d.Rules == nil {
+		fixed := Rules{Catalogue: cfg.Catalogue}
+		d.Rules = func(context.Context) Rules { return fixed }
 	}
 	c := &Client{cfg: cfg, Deps: d, alone: make(chan struct{}, 1)}
 	c.replays = newReplays(func(ctx context.Context, tenant, id string) error {
@@ -256,7 +271,7 @@ func (c *Client) do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	if r.Stream {
 		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "the reply is wanted while it comes; call Stream").At("stream")
 	}
-	model, _, err := c.cfg.Catalogue.Resolve(r.Model, r.Op.Wire())
+	model, _, err := c.Rules(ctx).Catalogue.Resolve(r.Model, r.Op.Wire())
 	if err != nil {
 		return nil, err
 	}

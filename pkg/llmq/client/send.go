@@ -9,6 +9,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/routing"
 )
 
 // storeLost is why the state store could not be used before the request was sent.
@@ -122,7 +123,7 @@ func (d queueDown) Unwrap() error { return d.error }
 func (c *Client) start(ctx context.Context, r llmq.Request, m llmq.Model) (res *llmq.Result, sent bool, err error) {
 	err = c.send(ctx, r, m, 0)
 	if _, down := errors.AsType[queueDown](err); down && ctx.Err() == nil && c.mayRun(ctx, r) {
-		return c.runHere(ctx, r, m)
+		return c.runHere(ctx, r, m, routing.Direct, causeQueue)
 	}
 	return nil, err == nil, err
 }
@@ -130,6 +131,9 @@ func (c *Client) start(ctx context.Context, r llmq.Request, m llmq.Model) (res *
 // send puts the request on its queue, hidden for delay. A send that failed may have reached it all the
 // same; sent again under the same id it runs once, since the claim is one.
 func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay time.Duration) error {
+	if c.Rules(ctx).Routing.Killed {
+		return unsent{killed()}
+	}
 	env := llmq.Envelope{
 		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
 		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Headers: r.Headers, Params: r.Body,

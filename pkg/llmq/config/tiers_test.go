@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 )
@@ -34,7 +35,7 @@ func TestLoad_TiersAndStreamOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(c, again); diff != "" {
+	if diff := cmp.Diff(c, again, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Errorf("written and read (-want +got):\n%s", diff)
 	}
 	if _, err := Parse("aws", []byte(strings.Replace(data, "[priority, flex]", "[premium]", 1)), nil); err == nil {

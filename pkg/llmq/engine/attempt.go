@@ -16,7 +16,7 @@ var errNotBegun = errors.New("the work was stopped before the attempt")
 
 // attempt sends the request once to the current step's target, bounded by every deadline there is.
 func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
-	end := time.Now().Add(r.cfg.AttemptTimeout)
+	end := time.Now().Add(r.attemptTimeout())
 	if r.Request.Stream { // its pace is what is bounded
 		end = r.Request.Deadline
 	}

@@ -48,6 +48,9 @@ func (r *run) conclude(ctx, work context.Context, end ending) Verdict {
 	case end.release != nil:
 		r.settleSlot(context.WithoutCancel(ctx), end.slot)
 		after := max(end.release.After, shortestRelease)
+		if r.AtOnce && end.release.Reason == reasonNoCapacity {
+			after = 0 // there is no message yet that could come too early
+		}
 		return Verdict{Action: Release, After: after, Reason: end.release.Reason, Defer: r.deferClaim(after)}
 	}
 	return r.finish(ctx, end.result, end.slot)

@@ -209,7 +209,7 @@ const sleepQueued = 10 * time.Second
 
 // patience is the policy of the request's lane. A direct one sleeps nowhere.
 func (r *run) patience() retry.Policy {
-	p := r.cfg.Retry
+	p := r.policy()
 	switch {
 	case r.Direct:
 		p.SleepMost = 0

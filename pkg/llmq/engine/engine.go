@@ -35,7 +35,7 @@ type Config struct {
 	Fallback       fallback.Rules // where a request goes when its first target fails; zero is the model's own targets
 }
 
-// Deps are the engine's collaborators; all are required.
+// Deps are the engine's collaborators; all are required but Rules.
 type Deps struct {
 	Valkey    redis.UniversalClient
 	Catalogue llmq.Catalogue
@@ -45,6 +45,17 @@ type Deps struct {
 	Results   *results.Store
 	Providers map[string]provider.Provider // by configured name
 	Log       *slog.Logger
+
+	// Rules are those that hold now. A call asks for them when it begins, and whenever it asks for a slot; the answer may
+	// take a look at the state store. Nil: Catalogue and Config.Fallback hold for good.
+	Rules func(ctx context.Context) Rules
+}
+
+// Rules are what may change while an engine runs. The models, their targets and their providers stay the same. A call keeps those that
+// it began with, but for the limits of targets: these hold for each slot anew.
+type Rules struct {
+	Catalogue llmq.Catalogue
+	Fallback  fallback.Rules
 }
 
 // Engine runs requests. It is safe for concurrent use and keeps no state of them but what the state store
@@ -83,6 +94,10 @@ func New(cfg Config, d Deps) (*Engine, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
+	if d.Rules == nil {
+		fixed := Rules{Catalogue: d.Catalogue, Fallback: cfg.Fallback}
+		d.Rules = func(context.Context) Rules { return fixed }
+	}
 	return &Engine{cfg: cfg, Deps: d, gate: slots{d.Capacity}, debts: newDebts()}, nil
 }
 
@@ -97,6 +112,9 @@ type Call struct {
 	// Direct says that its caller waits right here and that no message stands for it (FEATURES E12). It gets a slot only
 	// beyond the rt calls that wait for one, and what would have to wait is released at once.
 	Direct bool
+	// AtOnce says of a direct call that it is released where no slot of the current step is free at once, in place of a look at
+	// the others: a moment's wait in the queue is better than another target.
+	AtOnce bool
 	// Refused ends the request without an attempt: it is stored as its outcome, once the claim is taken. nil runs it.
 	Refused *llmq.Error
 	// Lost says that the request's own body is gone, and why: its message is buried and its caller told at once. The message must be
@@ -178,7 +196,7 @@ const (
 // Run takes one request as far as it can go now. It returns only after everything it
 // started has ended.
 func (e *Engine) Run(ctx context.Context, c Call) Verdict {
-	r := e.newRun(c)
+	r := e.newRun(ctx, c)
 	v := r.run(ctx)
 	v.Result = r.result
 	r.log.Debug("call_ended", "action", v.Action, "reason", v.Reason, "attempts", r.meta.Attempts, "target", r.meta.Target)

@@ -23,6 +23,8 @@ type run struct {
 	owner   string
 	hash    string // of the body
 	log     *slog.Logger
+	began   Rules          // that held when it began
+	limits  llmq.Catalogue // that hold now, as last heard
 	chain   []fallback.Step
 	barred  []string // targets that the chain lacks because the request's key may not use them
 	meta    llmq.Meta
@@ -50,9 +52,10 @@ type run struct {
 	progress claims.Progress
 }
 
-func (e *Engine) newRun(c Call) *run {
+func (e *Engine) newRun(ctx context.Context, c Call) *run {
+	rules := e.Rules(ctx)
 	return &run{
-		Engine: e, Call: c, owner: e.Stops.Owner(), hash: claims.BodyHash(c.Request), nudge: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
+		Engine: e, Call: c, began: rules, limits: rules.Catalogue, owner: e.Stops.Owner(), hash: claims.BodyHash(c.Request), nudge: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
 		loads: map[int]provider.Load{},
 		log:   e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane)),
 		meta:  llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker, Direct: c.Direct},
@@ -69,7 +72,7 @@ func (r *run) run(ctx context.Context) Verdict {
 	case r.Refused != nil:
 		return r.end(ctx, r.Refused)
 	}
-	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback}, r.mayUse)
+	chain, err := r.began.Fallback.Chain(r.began.Catalogue, fallback.Ask{Model: r.Request.Model, Op: r.Request.Op, Policy: r.Request.Fallback}, r.mayUse)
 	if err != nil {
 		return r.unserved(ctx, llmq.AsError(err))
 	}

@@ -12,8 +12,8 @@ import (
 // here, and nobody else can know its id: so nothing can run it twice. Each step of its chain whose target may be called
 // unseen gets one attempt, and nothing is slept for. It reports false where there is no such step.
 func (e *Engine) RunUnclaimed(ctx context.Context, q llmq.Request, may func(llmq.Target) bool) (llmq.Result, bool) {
-	r := e.newRun(Call{Request: q, Direct: true})
-	chain, err := r.cfg.Fallback.Chain(r.Catalogue, fallback.Ask{Model: q.Model, Op: q.Op, Policy: q.Fallback}, r.mayUse)
+	r := e.newRun(ctx, Call{Request: q, Direct: true})
+	chain, err := r.began.Fallback.Chain(r.began.Catalogue, fallback.Ask{Model: q.Model, Op: q.Op, Policy: q.Fallback}, r.mayUse)
 	if err != nil {
 		return r.unclaimed(llmq.Result{Err: llmq.AsError(err)}), true
 	}

@@ -43,7 +43,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 	case r.Direct:
 		w.until = began
 	case r.Request.Lane == llmq.LaneRT:
-		w.until = r.bound(began.Add(max(0, r.cfg.RTCapacityWait-r.waited)))
+		w.until = r.bound(began.Add(max(0, r.capacityWait()-r.waited)))
 	}
 	w.stepEnd = earlier(began.Add(stepWait), w.until)
 	a := r.answer
@@ -56,6 +56,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			return &ending{release: &Verdict{Reason: reasonInterrupted}, slot: cutOff()}
 		}
 		if a == nil {
+			r.limits = r.Rules(ctx).Catalogue // who waits must follow a cap that is cut meanwhile
 			if a = r.try(ctx); a == nil {
 				return nil
 			}
@@ -117,8 +118,8 @@ func (w *wait) next(a *admission) time.Duration {
 // hop goes on to another step where the current one has nothing for the request. over says that
 // there is none, and that waiting is of no use.
 func (r *run) hop(w *wait, a *admission) (over, hopped bool) {
-	if a.unheard {
-		return false, false // nothing is known of any step
+	if a.unheard || r.AtOnce {
+		return false, false // nothing is known of any step, or wanted of another
 	}
 	now, step, rt := time.Now(), r.step(), r.Request.Lane == llmq.LaneRT
 	late := rt && !now.Add(a.soonest()).Before(w.stepEnd)
@@ -213,6 +214,8 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 		return release(0, reasonOutOfTime) // cut by this process's end, not the wait's
 	case w.dark: // nobody knows whether a slot was free
 		return release(jitter(2*time.Second, 8*time.Second), ReasonStoreUnavailable)
+	case r.AtOnce:
+		return release(0, reasonNoCapacity) // whoever gets it waits for a slot, and counts as waiting
 	case r.Direct:
 		return release(w.least, reasonNoCapacity)
 	case r.Request.Lane == llmq.LaneRT:

@@ -69,7 +69,7 @@ func (c Config) faults() []error {
 	return faults
 }
 
-// Deps are what the door works with. All are required, but that Program stands for Keys and Rates.
+// Deps are what the door works with. All are required but Timeout, and Program stands for Keys and Rates.
 type Deps struct {
 	Calls Calls
 	Keys  *auth.Checker
@@ -78,6 +78,8 @@ type Deps struct {
 	// credentials are looked at.
 	Program   auth.Caller
 	Catalogue llmq.Catalogue // at least one model
+	// Timeout is the deadline of a model's calls that name none, counted from their arrival; 0, or nil, is the lane's.
+	Timeout func(ctx context.Context, alias string, op llmq.Op, l llmq.Lane) time.Duration
 	// HashID names a user or a session: the door keeps no other form of them. An empty id
 	// stays empty.
 	HashID func(id string) string
@@ -112,6 +114,7 @@ type Handler struct {
 	rates     Rates
 	program   auth.Caller // nobody, in a door that listens
 	catalogue llmq.Catalogue
+	timeout   func(context.Context, string, llmq.Op, llmq.Lane) time.Duration
 	hashID    func(string) string
 	log       *slog.Logger
 	since     time.Time // when the models were loaded; "created" of each in GET /v1/models
@@ -126,7 +129,7 @@ func New(cfg Config, deps Deps) (*Handler, error) {
 		return nil, fmt.Errorf("make the door: %w", errors.Join(faults...))
 	}
 	return &Handler{
-		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, program: deps.Program, catalogue: deps.Catalogue, hashID: deps.HashID, log: deps.Logger,
+		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, program: deps.Program, catalogue: deps.Catalogue, timeout: deps.Timeout, hashID: deps.HashID, log: deps.Logger,
 		since: time.Now(), limits: strictjson.Default(),
 	}, nil
 }

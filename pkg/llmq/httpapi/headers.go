@@ -34,6 +34,7 @@ type options struct {
 	lane     llmq.Lane
 	fallback llmq.FallbackPolicy
 	deadline time.Time
+	lapses   bool // no deadline is named: it is the lane's
 	user     string
 	session  string
 	trace    string
@@ -66,6 +67,7 @@ func readOptions(h http.Header, now time.Time, timeouts map[llmq.Lane]Timeouts) 
 	if o.deadline, err = readDeadline(v[hdrTimeout], v[hdrDeadline], now, o.lane, timeouts[o.lane]); err != nil {
 		return o, err
 	}
+	o.lapses = v[hdrTimeout] == "" && v[hdrDeadline] == ""
 	for _, name := range []string{hdrUser, hdrSession} {
 		if len(v[name]) > llmq.MaxLabelBytes {
 			return o, llmq.Errorf(llmq.CodeInvalidRequest, "%s holds at most %d bytes, has %d", name, llmq.MaxLabelBytes, len(v[name])).At(name)

@@ -49,6 +49,11 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 	if err := c.MayUse(o.lane, ref, targets); err != nil {
 		return llmq.Request{}, err
 	}
+	if o.lapses && h.timeout != nil {
+		if d := h.timeout(x.r.Context(), targets[0].Model, op, o.lane); d > 0 {
+			o.deadline = now.Add(d)
+		}
+	}
 	stream, err := opbody.Stream(op, body)
 	if err != nil {
 		return llmq.Request{}, err

@@ -14,16 +14,17 @@ type Metric string
 
 // The metrics. A name that ends in _total counts, any other is a gauge.
 const (
-	Received    Metric = "llmq_sqs_received_total" // by model and lane: deliveries, releases that came back among them
-	Acked       Metric = "llmq_sqs_acked_total"    // by model and lane: messages that may be deleted
-	Released    Metric = "llmq_sqs_released_total" // by model, lane and reason: messages that were handed back
-	Expired     Metric = "llmq_sqs_expired_total"  // by model and lane: of the acknowledged, those that no provider was asked for in time
-	DeadLetters Metric = "llmq_dead_letters_total" // by code: messages that a worker put into a dead-letter queue
-	StoreErrors Metric = "llmq_store_errors_total" // by function and cause: calls of the state store that failed
-	StoreDown   Metric = "llmq_store_down"         // by function: 1 while the state store is lost, 0 once it is back
-	QueueErrors Metric = "llmq_queue_errors_total" // by model and cause, refused or timeout: sends that the queue is at fault for
-	QueueDirect Metric = "llmq_queue_direct"       // by model: 1 while its calls are run where their callers wait, 0 once they are queued again
-	DirectCalls Metric = "llmq_direct_total"       // by model and cause, queue or store: calls that were run so, for want of which
+	Received    Metric = "llmq_sqs_received_total"  // by model and lane: deliveries, releases that came back among them
+	Acked       Metric = "llmq_sqs_acked_total"     // by model and lane: messages that may be deleted
+	Released    Metric = "llmq_sqs_released_total"  // by model, lane and reason: messages that were handed back
+	Expired     Metric = "llmq_sqs_expired_total"   // by model and lane: of the acknowledged, those that no provider was asked for in time
+	DeadLetters Metric = "llmq_dead_letters_total"  // by code: messages that a worker put into a dead-letter queue
+	StoreErrors Metric = "llmq_store_errors_total"  // by function and cause: calls of the state store that failed
+	StoreDown   Metric = "llmq_store_down"          // by function: 1 while the state store is lost, 0 once it is back
+	QueueErrors Metric = "llmq_queue_errors_total"  // by model and cause, refused or timeout: sends that the queue is at fault for
+	QueueDirect Metric = "llmq_queue_direct"        // by model: 1 while its calls are run where their callers wait, 0 once they are queued again
+	Settings    Metric = "llmq_settings_kept_total" // by cause: looks at live settings after which the last good ones stay
+	DirectCalls Metric = "llmq_direct_total"        // by model and cause, queue or store: calls that were run so, for want of which; routing: because its rule or the kill switch says so
 )
 
 // Labels say what is counted. A label that is "" is left out.

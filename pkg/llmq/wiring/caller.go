@@ -45,7 +45,7 @@ func (p *Process) client(background queue.Queue, tune func(*client.Config, *clie
 	}
 	deps := client.Deps{
 		Valkey: p.valkey, Queue: p.queue, Background: background, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
-		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store,
+		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store, Rules: p.clientRules,
 	}
 	if p.Config.Routing.Direct != config.DirectOff {
 		deps.Direct = func() (client.Runner, error) { return p.engine() }
@@ -73,7 +73,7 @@ func (p *Process) Door(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.New(cfg, httpapi.Deps{Calls: c, HashID: ids.Hash, Keys: checker, Rates: keyrate.New(p.valkey, p.space), Catalogue: p.Catalogue, Logger: p.Log})
+	return httpapi.New(cfg, httpapi.Deps{Calls: c, Timeout: p.timeout, HashID: ids.Hash, Keys: checker, Rates: keyrate.New(p.valkey, p.space), Catalogue: p.Catalogue, Logger: p.Log})
 }
 
 func (p *Process) idHasher(ctx context.Context) (*idhash.Hasher, error) {

@@ -33,6 +33,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/secrets"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
+	"github.com/llm-queue/llmq/pkg/llmq/live"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
@@ -62,6 +63,8 @@ type Process struct {
 	store    *telemetry.Store // watches valkey
 	space    keys.Space
 	engine   func() (*engine.Engine, error) // made at its first use: a door seldom needs it
+	settings *live.Store
+	rules    *live.Watch[*rules]
 
 	env  []string                                  // of the process; for cassettes, which must be allowed there
 	wrap func(http.RoundTripper) http.RoundTripper // around every provider's transport; nil is nothing
@@ -102,6 +105,8 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	p.bodies, p.results = p.storage()
 	p.hub = results.NewHub(p.results)
 	p.stops = claims.NewStops(p.valkey, p.space)
+	p.settings = live.New(p.valkey, p.space)
+	p.rules = p.watchRules()
 	return p, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
-	"github.com/llm-queue/llmq/pkg/llmq/fallback"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
@@ -32,7 +31,7 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		Names: p.Config.Queues.Names(), Senders: p.Config.Senders(), Catalogue: p.Catalogue, Timeouts: timeouts,
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
 		Drain:     p.drain(),
-	}, worker.Deps{Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store,
+	}, worker.Deps{Timeout: p.lastTimeout, Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store,
 		Replies: &worker.Replies{Valkey: p.valkey, Space: p.space, Results: p.results, Queue: p.queue, Bodies: p.bodies},
 	})
 }
@@ -57,8 +56,9 @@ func (p *Process) makeEngine() (*engine.Engine, error) {
 	return engine.New(engine.Config{
 		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout,
 		FirstContent: p.Config.Timing.FirstContent, Stall: p.Config.Timing.StreamStall, RTCapacityWait: p.Config.Timing.RTCapacityWait,
-		Retry: retryPolicy(p.Config.Timing), MaxReceives: p.Config.Timing.MaxReceives, Fallback: fallbackRules(p.Config.Models),
+		Retry: retryPolicy(p.Config.Timing), MaxReceives: p.Config.Timing.MaxReceives,
 	}, engine.Deps{
+		Rules:  p.engineRules,
 		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
 	})
 }
@@ -70,17 +70,6 @@ func retryPolicy(t config.Timing) retry.Policy {
 		},
 		ThrottleMax: t.ThrottleRetryMax, Attempts: t.RetryAttempts, ThrottleAttempts: t.ThrottleRetryAttempts, SleepMost: t.RetryMax,
 	}
-}
-
-func fallbackRules(models []config.Model) fallback.Rules {
-	r := fallback.Rules{Models: map[string][]fallback.Model{}, SkipTargets: map[string][]string{}}
-	for _, m := range models {
-		for _, f := range m.Fallback {
-			r.Models[m.Alias] = append(r.Models[m.Alias], fallback.Model{Alias: f.Model, RequireHeadroom: f.RequireHeadroom})
-		}
-		r.SkipTargets[m.Alias] = m.SkipTargets
-	}
-	return r
 }
 
 // Admin is the operator's verbs.

@@ -48,7 +48,7 @@ func (w *Worker) decode(m *delivery) (llmq.Request, *llmq.Ref, error) {
 	if req.Lane, err = w.checkHome(here, req.Model, env); err != nil {
 		return req, nil, err
 	}
-	req.Deadline = w.deadline(env, req.Lane, m.SentAt)
+	req.Deadline = w.deadline(env, here.alias, req.Lane, m.SentAt)
 	if env.Ref != nil && !w.cfg.Senders.MayPointAt(env.Ref.Key, from, tenant) {
 		return req, nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at what is not the tenant's").At("ref")
 	}
@@ -95,11 +95,14 @@ func (w *Worker) checkHome(here home, ref llmq.ModelRef, env llmq.Envelope) (llm
 	return lane, nil
 }
 
-// deadline is the envelope's, or the lane's default, and never past the lane's longest
+// deadline is the envelope's, or the default of its model or lane, and never past the lane's longest
 // (SECURITY-DESIGN MS3).
-func (w *Worker) deadline(env llmq.Envelope, lane llmq.Lane, sentAt time.Time) time.Time {
+func (w *Worker) deadline(env llmq.Envelope, alias string, lane llmq.Lane, sentAt time.Time) time.Time {
 	t := w.cfg.Timeouts[lane]
 	if env.Deadline.IsZero() {
+		if w.Timeout != nil {
+			t.Default = cmp.Or(w.Timeout(alias, env.Op, lane), t.Default)
+		}
 		return sentAt.Add(t.Default)
 	}
 	if last := sentAt.Add(t.Max); env.Deadline.After(last) {

@@ -86,11 +86,14 @@ type Config struct {
 
 // Deps are the worker's collaborators; all are required but the last three.
 type Deps struct {
-	Queue   messages
-	Engine  runner
-	Bodies  bodies
-	Keys    keys
-	Log     *slog.Logger
+	Queue  messages
+	Engine runner
+	Bodies bodies
+	Keys   keys
+	Log    *slog.Logger
+	// Timeout is the deadline of a model's messages that name none, counted from when they were first sent; 0, or nil, is the
+	// lane's.
+	Timeout func(alias string, op llmq.Op, l llmq.Lane) time.Duration
 	Metrics *telemetry.Recorder // nil: nothing is counted
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
 	Replies replier             // nil: producers are told nothing
