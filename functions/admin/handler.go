@@ -16,6 +16,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/settings"
 )
 
 // verbs is what this function needs of package admin.
@@ -37,6 +38,19 @@ type keyVerbs interface {
 	RevokeKey(ctx context.Context, by string, r admin.KeyRequest) (admin.KeyView, error)
 	ShowKey(ctx context.Context, kid string) (admin.KeyView, error)
 	ListKeys(ctx context.Context, after string) (admin.KeyList, error)
+}
+
+// liveVerbs are those of what holds while processes run.
+type liveVerbs interface {
+	Settings(ctx context.Context, model, provider string) (admin.SettingsView, error)
+	Set(ctx context.Context, by string, r admin.SetRequest) (admin.Changed, error)
+	Unset(ctx context.Context, by string, r admin.UnsetRequest) (admin.Changed, error)
+	Reset(ctx context.Context, by string, r admin.ResetRequest) (admin.Changed, error)
+	Audit(ctx context.Context) ([]settings.Change, error)
+	Routing(ctx context.Context) (admin.RoutingView, error)
+	Route(ctx context.Context, by string, r admin.RouteRequest) (admin.Changed, error)
+	Kill(ctx context.Context, by string, r admin.KillRequest) (admin.Changed, error)
+	ResetRouting(ctx context.Context, by string, r admin.ResetRequest) (admin.Changed, error)
 }
 
 // gate lets operators in. On AWS the API has checked IAM before and names the caller;
@@ -71,7 +85,7 @@ type handler func(context.Context, events.APIGatewayProxyRequest) (events.APIGat
 // asked is what a request says besides its path.
 type asked struct {
 	name  string // the path's last part, where the route ends in {kid}
-	after string // of the query: where a list goes on
+	query map[string]string
 	body  []byte
 }
 
@@ -95,7 +109,7 @@ type statusView struct {
 const ofKey = "{kid}"
 
 // routes is the one table of the admin API. Keys have paths of their own, so that a policy can name them.
-func routes(v verbs, k keyVerbs) map[string]route {
+func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
 	get := func(f func(context.Context) any) route {
 		return route{method: http.MethodGet, serve: func(ctx context.Context, _ string, _ asked) (any, error) { return f(ctx), nil }}
 	}
@@ -111,16 +125,31 @@ func routes(v verbs, k keyVerbs) map[string]route {
 		"/queues/purge":   post(v.Purge),
 		"/queues/pause":   post(v.Pause),
 		"/queues/resume":  post(v.Resume),
-		"/keys": {method: http.MethodGet, serve: func(ctx context.Context, _ string, a asked) (any, error) {
-			return k.ListKeys(ctx, a.after)
-		}},
-		"/keys/" + ofKey: {method: http.MethodGet, serve: func(ctx context.Context, _ string, a asked) (any, error) {
-			return k.ShowKey(ctx, a.name)
-		}},
-		"/keys/create": post(k.CreateKey),
-		"/keys/rotate": post(k.RotateKey),
-		"/keys/revoke": post(k.RevokeKey),
+		"/keys":           read(func(ctx context.Context, a asked) (admin.KeyList, error) { return k.ListKeys(ctx, a.query["after"]) }),
+		"/keys/" + ofKey:  read(func(ctx context.Context, a asked) (admin.KeyView, error) { return k.ShowKey(ctx, a.name) }),
+		"/keys/create":    post(k.CreateKey),
+		"/keys/rotate":    post(k.RotateKey),
+		"/keys/revoke":    post(k.RevokeKey),
+		"/settings": read(func(ctx context.Context, a asked) (admin.SettingsView, error) {
+			return l.Settings(ctx, a.query["model"], a.query["provider"])
+		}),
+		"/settings/set":   post(l.Set),
+		"/settings/unset": post(l.Unset),
+		"/settings/reset": post(l.Reset),
+		"/settings/audit": read(func(ctx context.Context, _ asked) (map[string][]settings.Change, error) {
+			changes, err := l.Audit(ctx)
+			return map[string][]settings.Change{"changes": changes}, err
+		}),
+		"/routing":       read(func(ctx context.Context, _ asked) (admin.RoutingView, error) { return l.Routing(ctx) }),
+		"/routing/set":   post(l.Route),
+		"/routing/kill":  post(l.Kill),
+		"/routing/reset": post(l.ResetRouting),
 	}
+}
+
+// read is a verb that changes nothing and may fail.
+func read[Out any](verb func(context.Context, asked) (Out, error)) route {
+	return route{method: http.MethodGet, serve: func(ctx context.Context, _ string, a asked) (any, error) { return verb(ctx, a) }}
 }
 
 // post is a verb that takes an object.
@@ -135,8 +164,8 @@ func post[In, Out any](verb func(context.Context, string, In) (Out, error)) rout
 }
 
 // newHandler serves the admin API. GET /health is open to anybody who reaches it.
-func newHandler(v verbs, k keyVerbs, g gate) handler {
-	table := routes(v, k)
+func newHandler(v verbs, k keyVerbs, l liveVerbs, g gate) handler {
+	table := routes(v, k, l)
 	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
 		by := g.opens(ev)
 		r, name, known := find(table, ev.Path)
@@ -152,7 +181,7 @@ func newHandler(v verbs, k keyVerbs, g gate) handler {
 		if err != nil {
 			return fail(llmq.AsError(err))
 		}
-		out, err := r.serve(ctx, by, asked{name: name, after: ev.QueryStringParameters["after"], body: body})
+		out, err := r.serve(ctx, by, asked{name: name, query: ev.QueryStringParameters, body: body})
 		if err != nil {
 			return fail(llmq.AsError(err))
 		}

@@ -102,7 +102,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, tt.g)(t.Context(), tt.ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, tt.g)(t.Context(), tt.ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 
 func TestAdmin_StatusIsJSON(t *testing.T) {
 	t.Parallel()
-	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
+	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +154,19 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 		{"revoke a key", "POST", "/keys/revoke", `{"kid":"k"}`, 200, `"revoked_by":"arn:ops"`},
 		{"show a key", "GET", "/keys/0123456789", "", 200, `"kid":"0123456789"`},
 		{"list keys", "GET", "/keys", "", 200, `{"keys":null}`},
+		{"settings of a model", "GET", "/settings?model=m", "", 200, `"model":"m"`},
+		{"settings of a provider", "GET", "/settings?provider=p", "", 200, `"provider":"p"`},
+		{"set", "POST", "/settings/set", `{"model":"m","set":{"max_concurrency":5,"rate_window":"fixed"}}`, 200, `arn:ops m 5 fixed`},
+		{"set of an old revision", "POST", "/settings/set", `{"provider":"p","set":{"max_concurrency":"5"},"revision":2}`, 400, `"field":"revision"`},
+		{"set to a list", "POST", "/settings/set", `{"model":"m","set":{"max_concurrency":[5]}}`, 400, `can't be a JSON value of a setting`},
+		{"set to nothing", "POST", "/settings/set", `{"model":"m","set":{"max_concurrency":null}}`, 400, `can't be a JSON value of a setting`},
+		{"unset", "POST", "/settings/unset", `{"model":"m","unset":["a","b"]}`, 200, `"revision":2`},
+		{"reset", "POST", "/settings/reset", `{}`, 200, `reset by arn:ops`},
+		{"audit", "GET", "/settings/audit", "", 200, `{"changes":[{`},
+		{"routing", "GET", "/routing", "", 200, `"killed":true`},
+		{"route", "POST", "/routing/set", `{"model":"m","mode":"auto"}`, 200, `"note":"m auto"`},
+		{"kill", "POST", "/routing/kill", `{"on":true}`, 200, `"note":"killed"`},
+		{"reset routes", "POST", "/routing/reset", `{}`, 200, `routes reset`},
 		{"create by GET", "GET", "/keys/create", "", 405, `use POST`},
 		{"revoke by a path", "POST", "/keys/0123456789", `{}`, 405, `use GET`},
 		{"deeper", "GET", "/keys/a/b", "", 404, `/keys/{kid}`},
@@ -169,9 +182,13 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			ev := event(tt.method, tt.path, nil, "arn:ops")
+			path, query, _ := strings.Cut(tt.path, "?")
+			ev := event(tt.method, path, nil, "arn:ops")
+			if name, value, given := strings.Cut(query, "="); given {
+				ev.QueryStringParameters = map[string]string{name: value}
+			}
 			ev.Body = tt.body
-			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, gate{iam: true})(t.Context(), ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{iam: true})(t.Context(), ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +206,7 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 func TestFunction_TellsEventsApart(t *testing.T) {
 	t.Parallel()
 	told := 0
-	f := newFunction(newHandler(fakeVerbs{}, fakeKeys{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
+	f := newFunction(newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
 	for event, want := range map[string]string{
 		`{"version":"0","id":"1","detail-type":"Scheduled Event","source":"aws.scheduler","detail":"{}"}`:                   `"moved":1`,
 		`{"httpMethod":"GET","path":"/health"}`:                                                                             `"statusCode":200`,

@@ -42,5 +42,5 @@ func wire(env []string, log *slog.Logger) (func(context.Context, json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	return newFunction(newHandler(v, k, g), v, func() { p.FlushMetrics(os.Stdout) }), nil
+	return newFunction(newHandler(v, k, p.Settings(), g), v, func() { p.FlushMetrics(os.Stdout) }), nil
 }

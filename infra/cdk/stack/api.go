@@ -49,13 +49,18 @@ func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.Function, logg
 	})
 	signed := &awsapigateway.MethodOptions{AuthorizationType: awsapigateway.AuthorizationType_IAM}
 	reads := map[string]awsapigateway.Resource{}
-	for _, path := range []string{"health", "status", "queues"} {
+	for _, path := range []string{"health", "status", "queues", "settings", "routing"} {
 		reads[path] = api.Root().AddResource(jsii.String(path), nil)
 		reads[path].AddMethod(jsii.String("GET"), integration, signed)
 	}
-	for _, verb := range []string{"redrive", "purge", "pause", "resume"} {
-		reads["queues"].AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
+	for of, verbs := range map[string][]string{
+		"queues": {"redrive", "purge", "pause", "resume"}, "settings": {"set", "unset", "reset"}, "routing": {"set", "kill", "reset"},
+	} {
+		for _, verb := range verbs {
+			reads[of].AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
+		}
 	}
+	reads["settings"].AddResource(jsii.String("audit"), nil).AddMethod(jsii.String("GET"), integration, signed)
 	keys := api.Root().AddResource(jsii.String("keys"), nil)
 	keys.AddMethod(jsii.String("GET"), integration, signed)
 	keys.AddResource(jsii.String("{kid}"), nil).AddMethod(jsii.String("GET"), integration, signed)

@@ -91,6 +91,7 @@ func newUser(scope constructs.Construct, id string, r rules) user {
 // rules is what a user of the cache may touch and do (SECURITY-DESIGN VK1). Scripts
 // are held to them too, and have full rights on each key that they declare.
 type rules struct {
+	reads    []string // patterns of keys that are read alone
 	keys     []string // patterns
 	channels []string
 	commands []string
@@ -107,6 +108,7 @@ func scripting() []string { return []string{"eval", "evalsha", "time"} }
 // calls of keys and of queues. One that may run calls itself does what workers do, and counts the sends that got no answer.
 func doorRules(env string, direct bool) rules {
 	r := rules{
+		reads:    []string{class(env, "live")},
 		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "st"), class(env, "rate"), class(env, "fc")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: []string{"get", "set", "hget", "hmget", "hset", "pexpireat", "publish", "subscribe", "unsubscribe"},
@@ -125,6 +127,7 @@ func doorRules(env string, direct bool) rules {
 // submitted they touch where a dead letter's new run moves its deadline.
 func workerRules(env string) rules {
 	return rules{
+		reads:    []string{class(env, "live")},
 		keys:     []string{class(env, "cfg"), class(env, "sub"), class(env, "clm"), class(env, "res"), class(env, "st"), class(env, "cap")},
 		channels: []string{class(env, "wake"), class(env, "stop")},
 		commands: runCommands(),
@@ -139,20 +142,21 @@ func runCommands() []string {
 	}
 }
 
-// adminRules let operators see how much of each target's capacity is in use.
+// adminRules let operators see how much of each target's capacity is in use, and change what holds while processes run: nobody else may.
 func adminRules(env string) rules {
 	return rules{
-		keys:     []string{class(env, "cfg"), class(env, "cap")},
-		commands: []string{"get", "hget", "hmget", "zcount"},
+		keys:     []string{class(env, "cfg"), class(env, "cap"), class(env, "live")},
+		commands: []string{"get", "hget", "hmget", "hset", "lpush", "lrange", "ltrim", "pttl", "zcount"},
 	}.with(connecting(), scripting())
 }
 
-// governorRules let the governor see the same, and leave what doors forecast from.
+// governorRules let the governor see how much of each target's capacity is in use, and leave what doors forecast from.
 func governorRules(env string) rules {
-	r := adminRules(env)
-	r.keys = append(r.keys, class(env, "fc"))
-	r.commands = append(r.commands, "set", "hset", "del", "pexpire")
-	return r
+	return rules{
+		reads:    []string{class(env, "live")},
+		keys:     []string{class(env, "cfg"), class(env, "cap"), class(env, "fc")},
+		commands: []string{"get", "hget", "hmget", "zcount", "set", "hset", "del", "pexpire"},
+	}.with(connecting(), scripting())
 }
 
 // class is the pattern of a class's keys, or channels, in one environment.
@@ -169,6 +173,9 @@ func (r rules) with(more ...[]string) rules {
 // is read back then equals what was set.
 func (r rules) String() string {
 	words := []string{"on"}
+	for _, k := range r.reads {
+		words = append(words, "%R~"+k)
+	}
 	for _, k := range r.keys {
 		words = append(words, "~"+k)
 	}

@@ -77,6 +77,11 @@ func (p *Process) Admin() *admin.Admin {
 	return admin.New(admin.Deps{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Queue: p.queue, Capacity: p.capacity, Valkey: p.valkey, Bodies: p.bodies})
 }
 
+// Settings is the verbs of what holds while processes run.
+func (p *Process) Settings() *admin.Settings {
+	return admin.NewSettings(admin.SettingsDeps{Config: p.Config, Store: p.settings, Valkey: p.valkey, Space: p.space, Log: p.Log})
+}
+
 // AdminKey is the local key of the admin API.
 func (p *Process) AdminKey(ctx context.Context) (string, error) {
 	secret, err := p.secrets.Resolve(ctx, p.Config.Admin.Key)
