@@ -241,7 +241,7 @@ func (a *app) meta(h http.Header) {
 		return
 	}
 	var parts []string
-	usual := map[string]string{"X-LLMQ-Attempts": "1", "X-LLMQ-Eta": "0"} // says nothing
+	usual := map[string]string{"X-LLMQ-Attempts": "1"} // says nothing
 	say := func(format string, names ...string) {
 		values := make([]any, len(names))
 		for i, name := range names {
@@ -256,7 +256,6 @@ func (a *app) meta(h http.Header) {
 	say("%s@%s", "X-LLMQ-Model", "X-LLMQ-Target")
 	say("%s", "X-LLMQ-Lane")
 	say("attempts %s", "X-LLMQ-Attempts")
-	say("expected to start within %s s", "X-LLMQ-Eta")
 	say("queued %s ms", "X-LLMQ-Queue-Wait-Ms")
 	say("provider %s ms", "X-LLMQ-Provider-Ms")
 	if h.Get("X-LLMQ-Direct") == "true" {
