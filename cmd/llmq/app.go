@@ -13,6 +13,7 @@ import (
 
 	"github.com/llm-queue/llmq/cmd/llmq/internal/remote"
 	"github.com/llm-queue/llmq/cmd/llmq/internal/table"
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
 // streams are what the program reads and writes, and what of it is a terminal.
@@ -102,6 +103,8 @@ func (a *app) end(ctx context.Context, err error) int {
 		code, next = exitUnreachable, "start the local cloud with make run, or set LLMQ_ADMIN_URL and OPENAI_BASE_URL to where llmq is"
 	case errors.Is(err, remote.ErrNoCredentials):
 		code, next = exitForbidden, "sign in to AWS (aws sso login), or set LLMQ_ADMIN_KEY for a local cloud"
+	case errors.As(err, &refused) && refused.Code == string(llmq.CodeUnknownRoute):
+		err = errors.New("the deployment does not have this yet: it is older than this program")
 	case errors.As(err, &refused):
 		code, next = a.refusal(refused)
 	}
@@ -118,7 +121,7 @@ func (a *app) refusal(r *remote.Refused) (code int, next string) {
 	case r.Status == 401 || r.Status == 403:
 		return exitForbidden, "the key, or the AWS identity, does not allow it: LLMQ_ADMIN_KEY is for the admin API, OPENAI_API_KEY for the door"
 	case r.Status == 404 && r.Code == "":
-		return exitFailed, "it has no such path: is it llmq's, and as new as this program? llmq version tells"
+		return exitFailed, "it has no such path: is it llmq's?"
 	case r.RetryAfter > 0:
 		return exitFailed, fmt.Sprintf("ask again after %v", r.RetryAfter)
 	case r.Field == "queue":
