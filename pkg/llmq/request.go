@@ -43,6 +43,7 @@ type Request struct {
 	Session  string            // the caller's session; "" when not given
 	Trace    string            // W3C traceparent; "" when not given
 	OneOff   bool              // the id was made for this call alone: nobody knows it who could send the call again
+	Kept     bool              // its caller comes back for how it ends: that is kept 24 h
 
 	Generation int // how often it was sent again from a dead-letter queue; 0 is the caller's own
 }

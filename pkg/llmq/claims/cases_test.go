@@ -336,40 +336,40 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "submit: new, then known, then another body",
-		Calls: []luatest.Step{do("submit", 0, "h1 @1000 5000", "1 0 1000"), do("submit", 10, "h1 @2000 5000", "0 0 1000"), do("submit", 20, "h2 @1000 5000", "-1 0 1000")},
+		Calls: []luatest.Step{do("submit", 0, "h1 @1000 5000 0", "1 0 1000"), do("submit", 10, "h1 @2000 5000 0", "0 0 1000"), do("submit", 20, "h2 @1000 5000 0", "-1 0 1000")},
 		State: map[string]string{"sub": "created_ms=@0 deadline_ms=@1000 hash=h1 sent=0 expires=@6000"},
 	},
 	{
 		Name:  "submit: known as sent",
-		Calls: []luatest.Step{do("submit", 0, "h1 @1000 5000", "1 0 1000"), do("sent", 0, "@1000", "1"), do("sent", 0, "@1000", "1"), do("submit", 10, "h1 @1000 5000", "0 1 1000")},
+		Calls: []luatest.Step{do("submit", 0, "h1 @1000 5000 0", "1 0 1000"), do("sent", 0, "@1000", "1"), do("sent", 0, "@1000", "1"), do("submit", 10, "h1 @1000 5000 0", "0 1 1000")},
 	},
 	{
 		Name:  "submit: another body than a claim's that came over a queue leaves nothing",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("submit", 10, "h2 @2000 5000", "-1 0 0"), do("submit", 20, "h @2000 5000", "1 0 2000")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("submit", 10, "h2 @2000 5000 0", "-1 0 0"), do("submit", 20, "h @2000 5000 0", "1 0 2000")},
 		State: map[string]string{"sub": "created_ms=@20 deadline_ms=@2000 hash=h sent=0 expires=@7000"},
 	},
 	{
 		Name: "submit: another body than an ended claim's leaves nothing",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 50, finishA1, "1"), do("submit", 60, "h2 @2000 5000", "-1 0 0"), do("submit", 70, "h @2000 5000", "1 0 2000"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 50, finishA1, "1"), do("submit", 60, "h2 @2000 5000 0", "-1 0 0"), do("submit", 70, "h @2000 5000 0", "1 0 2000"),
 		},
 	},
 	{
 		Name: "submit: a record whose body was not the first taken gives way to that body's",
 		Calls: []luatest.Step{
-			do("submit", 0, "h2 @9000 5000", "1 0 9000"), do("sent", 0, "@9000", "1"), do("take", 10, takeA, "1 1 0 0 0 0"),
-			do("submit", 20, "h2 @9000 5000", "-1 1 9000"), do("submit", 30, "h @2000 5000", "1 0 2000"), do("submit", 40, "h @3000 5000", "0 0 2000"),
+			do("submit", 0, "h2 @9000 5000 0", "1 0 9000"), do("sent", 0, "@9000", "1"), do("take", 10, takeA, "1 1 0 0 0 0"),
+			do("submit", 20, "h2 @9000 5000 0", "-1 1 9000"), do("submit", 30, "h @2000 5000 0", "1 0 2000"), do("submit", 40, "h @3000 5000 0", "0 0 2000"),
 		},
 		State: map[string]string{"sub": "created_ms=@30 deadline_ms=@2000 hash=h sent=0 expires=@7000"},
 	},
 	{
 		Name:  "submit: a claim that knows no body stands for any",
-		Calls: []luatest.Step{do("cancel", 0, cancelling, "1 0"), do("submit", 10, "h1 @1000 5000", "1 0 1000"), do("submit", 20, "h2 @1000 5000", "-1 0 1000")},
+		Calls: []luatest.Step{do("cancel", 0, cancelling, "1 0"), do("submit", 10, "h1 @1000 5000 0", "1 0 1000"), do("submit", 20, "h2 @1000 5000 0", "-1 0 1000")},
 	},
 	{
 		Name: "sent: the latest deadline that was sent stands",
 		Calls: []luatest.Step{
-			do("submit", 0, "h1 @1000 5000", "1 0 1000"), do("sent", 0, "@3000", "1"), do("submit", 10, "h1 @9000 5000", "0 1 3000"), do("sent", 20, "@2000", "1"),
+			do("submit", 0, "h1 @1000 5000 0", "1 0 1000"), do("sent", 0, "@3000", "1"), do("submit", 10, "h1 @9000 5000 0", "0 1 3000"), do("sent", 20, "@2000", "1"),
 		},
 		State: map[string]string{"sub": "created_ms=@0 deadline_ms=@3000 hash=h1 sent=1 expires=@6000"},
 	},

@@ -23,10 +23,10 @@ const (
 	// Lease is how long a claim holds without renewal (DESIGN: claim 45 s, message 55 s,
 	// slot 60 s; the claim lapses first, so a message that comes back finds it free).
 	Lease = 45 * time.Second
-	// ResultLife is how long a result is kept past now and its deadline.
+	// ResultLife is how long a result is kept past now and its deadline, where nobody has asked for longer ([llmq.Request.Kept]).
 	ResultLife = 300 * time.Second
 	// Keep is how long submission records and claims outlive their deadline: a done mark
-	// without a result answers result_expired, never a second call.
+	// without a result answers result_expired, never a second call. The end of a request that is kept lives as long.
 	Keep = 24 * time.Hour
 )
 
@@ -92,7 +92,7 @@ type Submission struct {
 // [llmq.CodeIdempotencyMismatch], and nothing is recorded.
 func (s *Store) Submit(b *luascript.Batch, r llmq.Request, hash string) luascript.Pending[Submission] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.submit, []string{k.Submission, k.Claim}, "", hash, ms(r.Deadline), Keep.Milliseconds())
+	call := b.Script(&s.submit, []string{k.Submission, k.Claim}, "", hash, ms(r.Deadline), Keep.Milliseconds(), flag(r.Kept))
 	return func() (Submission, error) {
 		v, err := call.Ints(3)
 		if err != nil {
@@ -177,3 +177,10 @@ func first(call *luascript.Call) luascript.Pending[bool] {
 }
 
 func ms(t time.Time) int64 { return t.UnixMilli() }
+
+func flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
+}

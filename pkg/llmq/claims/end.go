@@ -32,7 +32,7 @@ const (
 )
 
 func (s *Store) end(b *luascript.Batch, c Claim, result []byte, kind int) luascript.Pending[Hold] {
-	return hold(b.Script(&s.finish, []string{c.keys.Claim, c.keys.Result}, "", c.owner, c.fence(), result,
+	return hold(b.Script(&s.finish, []string{c.keys.Claim, c.keys.Result, c.keys.Submission}, "", c.owner, c.fence(), result,
 		ms(c.deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), c.keys.Wake, kind))
 }
 
@@ -68,7 +68,7 @@ type Expiry struct {
 // caller's claim, or unique where it has none.
 func (s *Store) Expire(b *luascript.Batch, r llmq.Request, hash, owner string, result []byte) luascript.Pending[Expiry] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.expire, []string{k.Claim, k.Result}, "", owner, result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), hash, k.Wake, r.Generation)
+	call := b.Script(&s.expire, []string{k.Claim, k.Result, k.Submission}, "", owner, result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), hash, k.Wake, r.Generation)
 	return func() (Expiry, error) {
 		v, err := call.Ints(2)
 		if err != nil {

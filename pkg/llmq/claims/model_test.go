@@ -245,13 +245,13 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 				return // finishing what was wiped is a case of its own
 			}
 			same("finish", func() []int64 { return m.finish(o, f, result, says) }, func() []int64 {
-				return call(&s.finish, []string{k.Claim, k.Result}, now, o, f, result, deadline, resultLife, keep, k.Wake, says)
+				return call(&s.finish, []string{k.Claim, k.Result, k.Submission}, now, o, f, result, deadline, resultLife, keep, k.Wake, says)
 			})
 		},
 		"expire": func(rt *rapid.T) {
 			o, gen := owners.Draw(rt, "owner"), generation(rt)
 			same("expire", func() []int64 { return m.expire(now, o, "h", gen) }, func() []int64 {
-				return call(&s.expire, []string{k.Claim, k.Result}, now, o, "expired", deadlineOf(gen), resultLife, keep, "h", k.Wake, gen)
+				return call(&s.expire, []string{k.Claim, k.Result, k.Submission}, now, o, "expired", deadlineOf(gen), resultLife, keep, "h", k.Wake, gen)
 			})
 		},
 		"cancel": func(rt *rapid.T) {

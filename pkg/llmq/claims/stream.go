@@ -58,7 +58,7 @@ type Break struct {
 // has lapsed on the store's clock. Anybody may ask: who reads the stream, before the next worker does.
 func (s *Store) Break(b *luascript.Batch, r llmq.Request, result []byte) luascript.Pending[Break] {
 	k := s.keys.Call(r.Tenant, r.RID())
-	call := b.Script(&s.broken, []string{k.Claim, k.Result}, "", result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), k.Wake)
+	call := b.Script(&s.broken, []string{k.Claim, k.Result, k.Submission}, "", result, ms(r.Deadline), ResultLife.Milliseconds(), Keep.Milliseconds(), k.Wake)
 	return func() (Break, error) {
 		v, err := call.Ints(2)
 		if err != nil {

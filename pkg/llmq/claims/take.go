@@ -15,6 +15,7 @@ type Claim struct {
 	Fence     int64
 	Takeovers int  // takes of a claim whose lease had lapsed
 	Cancelled bool // whoever took it ends it as [llmq.CodeCancelled] and calls nobody
+	Kept      bool // its end lives for [Keep]: a large memory is no place for it
 	Progress  Progress
 
 	keys     keys.Call
@@ -107,7 +108,7 @@ func (s *Store) Take(b *luascript.Batch, r llmq.Request, hash, owner string) lua
 		t := Take{
 			State: Mismatch,
 			Claim: Claim{
-				Fence: v[1], Takeovers: int(v[3]), Cancelled: v[5] == 1, Progress: progress(v[2], v[6:]),
+				Fence: v[1], Takeovers: int(v[3]), Cancelled: v[5]&1 != 0, Kept: v[5]&2 != 0, Progress: progress(v[2], v[6:]),
 				keys: k, owner: owner, deadline: r.Deadline,
 			},
 			Wait: time.Duration(v[4]) * time.Millisecond,

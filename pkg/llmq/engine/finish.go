@@ -37,7 +37,7 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 		res.Reply.Meta = r.meta
 	}
 	r.result = &res
-	stored, inside, err := r.Results.Encode(storing, res)
+	stored, inside, err := r.Results.Encode(storing, res, r.claim.Kept)
 	if inside != nil {
 		r.log.Error("body store failed; the reply lies in the state store", "bytes", len(stored), "error", inside)
 	}

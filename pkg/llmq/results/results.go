@@ -40,11 +40,13 @@ func New(client redis.UniversalClient, space keys.Space, bodies Bodies, inline i
 // has time left to store it otherwise.
 const putWithin = 3 * time.Second
 
-// Encode makes the stored form of a result, putting a large body aside first. Where that
+// Encode makes the stored form of a result, putting a large body aside first, and with kept, for a result that lies
+// a day, any body where there is a bucket: the state store's memory is dear. Where that
 // fails, the body stays inside all the same, since it is paid for and no provider gives
 // one that the state store could not hold; inside then says why.
-func (s *Store) Encode(ctx context.Context, r llmq.Result) (stored []byte, inside, err error) {
-	if r.Reply == nil || len(r.Reply.Body) <= s.inline {
+func (s *Store) Encode(ctx context.Context, r llmq.Result, kept bool) (stored []byte, inside, err error) {
+	_, bucket := s.bodies.(Spills)
+	if r.Reply == nil || len(r.Reply.Body) <= s.inline && !(kept && bucket && len(r.Reply.Body) > 0) {
 		stored, err = llmq.EncodeResult(r, nil)
 		return stored, nil, err
 	}

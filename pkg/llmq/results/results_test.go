@@ -53,7 +53,7 @@ func TestStore_EncodesSmallInsideAndLargeAside(t *testing.T) {
 			t.Parallel()
 			b := &bodies{stored: map[string][]byte{}}
 			s := New(nil, luatest.Space(), b, limit)
-			stored, whyInside, err := s.Encode(t.Context(), reply(tc.body))
+			stored, whyInside, err := s.Encode(t.Context(), reply(tc.body), false)
 			if err != nil || whyInside != nil {
 				t.Fatalf("encode: %v, %v", err, whyInside)
 			}
@@ -76,7 +76,7 @@ func TestStore_FailureToFetchABodyIsPassedOn(t *testing.T) {
 	down := llmq.Errorf(llmq.CodeQueueUnavailable, "down")
 	b := &bodies{stored: map[string][]byte{}}
 	s := New(nil, luatest.Space(), b, 1)
-	stored, _, err := s.Encode(t.Context(), reply(`"xx"`))
+	stored, _, err := s.Encode(t.Context(), reply(`"xx"`), false)
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}
@@ -97,7 +97,7 @@ func TestStore_BodyThatCannotBePutAsideStaysInside(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, start := New(nil, luatest.Space(), failing(put), 1), time.Now()
-				stored, why, err := s.Encode(t.Context(), reply(`"xx"`))
+				stored, why, err := s.Encode(t.Context(), reply(`"xx"`), false)
 				if err != nil || why == nil || time.Since(start) > putWithin {
 					t.Fatalf("encode = %v, %v after %v; want it told why it is inside", why, err, time.Since(start))
 				}
@@ -149,7 +149,7 @@ func TestStore_LookFindsWhatIsStored(t *testing.T) {
 func TestStore_AnothersResultIsRefused(t *testing.T) {
 	t.Parallel()
 	s := New(nil, luatest.Space(), nil, 100)
-	stored, _, err := s.Encode(t.Context(), reply(`"theirs"`))
+	stored, _, err := s.Encode(t.Context(), reply(`"theirs"`), false)
 	if err != nil {
 		t.Fatalf("encode: %v", err)
 	}

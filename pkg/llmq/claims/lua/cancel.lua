@@ -3,10 +3,10 @@
 -- been sent again, and wait.
 -- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, cancelled, dead
 -- KEYS[2] llmq:<env>:res:<tenant hash>:{<rid>}  string  the result
--- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    deadline_ms
+-- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    deadline_ms, kept
 -- ARGV[1] now_ms     integer, "" = server TIME
 -- ARGV[2] result     string, opaque; says cancelled
--- ARGV[3] result_ms  integer > 0, how long after now and the deadline the result lives
+-- ARGV[3] result_ms  integer > 0, how long after now and the deadline the result lives; one that is kept lives keep_ms from now on
 -- ARGV[4] keep_ms    integer > 0, the same for the claim, which outlives it
 -- ARGV[5] wake       string, channel that is told with the fence once the result is stored
 -- ARGV[6] stop       string, what the channels of workers begin with; an owner's worker is its part before the slash
@@ -35,7 +35,9 @@ local deadline = redis.call('HGET', sub, 'deadline_ms')
 local known = (c[1] or deadline) and 1 or 0
 local later = math.max(now, tonumber(deadline or 0))
 local fence = tonumber(c[2] or 0) + 1 -- whoever lost it can store nothing any more
-redis.call('SET', result_key, result, 'PXAT', string.format('%.0f', later + result_ms))
+local ends = later + result_ms
+if redis.call('HGET', sub, 'kept') == '1' then ends = math.max(ends, now + keep) end
+redis.call('SET', result_key, result, 'PXAT', string.format('%.0f', ends))
 redis.call('HSET', claim, 'state', 'done', 'fence', fence, 'owner', '', 'cancelled', 1)
 if c[6] == '1' then redis.call('HSET', claim, 'dead', 0) end
 redis.call('PEXPIREAT', claim, string.format('%.0f', later + keep))

@@ -3,11 +3,12 @@
 -- store's clock that decides, once for all workers.
 -- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, cancelled, hash, gen, dead
 -- KEYS[2] llmq:<env>:res:<tenant hash>:{<rid>}  string  the result
+-- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    kept
 -- ARGV[1] now_ms       integer, "" = server TIME
 -- ARGV[2] owner        string, unique to whoever asks: the claim's owner, or one that has taken nothing
 -- ARGV[3] result       string, opaque; says expired
 -- ARGV[4] deadline_ms  integer, of the request
--- ARGV[5] result_ms    integer > 0, how long after now the result lives
+-- ARGV[5] result_ms    integer > 0, how long after now the result lives; one that is kept lives keep_ms
 -- ARGV[6] keep_ms      integer > 0, the same for the claim, which outlives it
 -- ARGV[7] body_hash    string, as for take.lua
 -- ARGV[8] channel      string, told with the fence once the result is stored
@@ -15,7 +16,7 @@
 -- Returns {code, wait_ms}; code 1 expired, now or by an earlier try of this owner; 0 another end is stored; -1 another's
 --   lease runs for wait_ms; -2 the deadline is wait_ms away; -3 the id stands for another body; -5 a later
 --   generation was seen; 2 the request is cancelled.
-local claim, result_key = KEYS[1], KEYS[2]
+local claim, result_key, sub = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
 if not now then
   local t = redis.call('TIME')
@@ -48,7 +49,9 @@ if now < deadline then
   return { -2, deadline - now }
 end
 if not ours then fence = fence + 1 end -- whoever lost it can store nothing any more
-redis.call('SET', result_key, result, 'PXAT', string.format('%.0f', now + result_ms))
+local lives = result_ms
+if redis.call('HGET', sub, 'kept') == '1' then lives = math.max(lives, keep) end
+redis.call('SET', result_key, result, 'PXAT', string.format('%.0f', now + lives))
 redis.call('HSET', claim, 'state', 'done', 'fence', fence, 'owner', owner, 'hash', hash)
 if generation > gen then redis.call('HSET', claim, 'gen', generation, 'dead', 0) end
 redis.call('PEXPIREAT', claim, string.format('%.0f', now + keep))

@@ -3,7 +3,7 @@
 -- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, next_ms, attempts, progress, takeovers,
 --   cancelled, hash, gen, dead
 -- KEYS[2] llmq:<env>:res:<tenant hash>:{<rid>}  string  the result
--- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    deadline_ms, sent
+-- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    deadline_ms, sent, kept
 -- ARGV[1] now_ms       integer, "" = server TIME
 -- ARGV[2] owner        string, unique to this take; a repeat with it changes nothing but the lease
 -- ARGV[3] lease_ms     integer > 0
@@ -12,11 +12,12 @@
 -- ARGV[6] body_hash    string, of operation, model and canonical body; the first take's stands, a wiped claim has none
 -- ARGV[7] generation   integer >= 0, how often the request was sent again from the dead-letter queue. A higher one than before
 --   begins anew where nobody runs it: over a dead end, never over another
--- Returns {code, fence, attempts, takeovers, wait_ms, cancelled, progress...};
+-- Returns {code, fence, attempts, takeovers, wait_ms, flags, progress...};
 --   code 1 taken, 0 a result is stored, -6 one of a dead end is, -1 another's lease runs for wait_ms, -2 deferred for wait_ms,
 --   -3 the id stands for another body, -4 the deadline has passed and nobody runs it: expire.lua may end it,
 --   -5 a later generation was seen;
---   cancelled 1: whoever took it stores that and nothing else; progress: the integers of the last renewal or deferral.
+--   flags 1: it is cancelled, whoever took it stores that and nothing else; 2: its end is kept; 3: both;
+--   progress: the integers of the last renewal or deferral.
 local claim, result_key, sub = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
 if not now then
@@ -35,7 +36,9 @@ local progress, gen = c[10] or '', tonumber(c[11] or 0)
 local anew = generation > gen
 
 local function answer(code, wait)
-  local reply = { code, fence, attempts, takeovers, wait, cancelled }
+  local flags = cancelled
+  if redis.call('HGET', sub, 'kept') == '1' then flags = flags + 2 end
+  local reply = { code, fence, attempts, takeovers, wait, flags }
   for n in string.gmatch(progress, '%d+') do
     reply[#reply + 1] = tonumber(n)
   end
