@@ -26,6 +26,7 @@ const (
 	CodeUnsupportedMedia    Code = "unsupported_media_type"
 	CodeTooLarge            Code = "request_too_large"
 	CodeModelNotFound       Code = "model_not_found"
+	CodeCallNotFound        Code = "call_not_found"
 	CodeModelNotConfigured  Code = "model_not_configured"
 	CodeWrongWire           Code = "wrong_wire"
 	CodeIdempotencyMismatch Code = "idempotency_mismatch"
@@ -76,6 +77,7 @@ var codes = []CodeInfo{
 	{CodeUnsupportedMedia, 415, false, "The body is compressed or is not JSON.", "Send Content-Type: application/json and no Content-Encoding."},
 	{CodeTooLarge, 413, false, "The body is larger than the door takes.", "Send at most 4 MiB; put media where the provider can fetch it."},
 	{CodeModelNotFound, 404, false, "No model or target of this name is configured.", "Use a name of GET /v1/models."},
+	{CodeCallNotFound, 404, false, "No call of this id is known to the key's tenant: it was never submitted, or more than a day ago, or its producer's message waits for its first worker.", "Check the id, and the tenant of the key."},
 	{CodeModelNotConfigured, 500, false, "The door knows the model, the worker that got the call does not.", "Deploy the same configuration to both."},
 	{CodeWrongWire, 400, false, "The model does not speak the dialect of this path.", "Use the path that the error names."},
 	{CodeIdempotencyMismatch, 422, false, "The id was used before for another body or operation.", "Use a new Idempotency-Key for a new request."},

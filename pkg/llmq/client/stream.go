@@ -97,8 +97,8 @@ type stream struct {
 	client   *Client
 	ctx      context.Context // of the call: it bounds all reading
 	r        llmq.Request
-	hash     string
-	known    bool // the id was submitted before
+	hash     string // "" is not known
+	known    bool   // the id was submitted before
 	eta      *time.Duration
 	follower *results.Follower
 	end      time.Time // nothing comes later
@@ -173,7 +173,7 @@ func (s *stream) finish(ctx context.Context, stored []byte) ([]byte, error) {
 		return nil, nil //nolint:nilerr // Next tells of the context's end
 	case err != nil:
 		return nil, s.fail(err)
-	case res.BodyHash != "" && res.BodyHash != s.hash:
+	case res.BodyHash != "" && s.hash != "" && res.BodyHash != s.hash:
 		// What came over a queue has no submission record that could tell before the send.
 		return nil, s.fail(llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", s.r.ID))
 	case res.Err != nil:
@@ -184,6 +184,9 @@ func (s *stream) finish(ctx context.Context, stored []byte) ([]byte, error) {
 		return nil, s.fail(res.Err)
 	}
 	s.over = io.EOF
+	if !res.Reply.Stream {
+		return nil, nil // it was followed by its id, and has no events
+	}
 	return res.Reply.Body, nil
 }
 
