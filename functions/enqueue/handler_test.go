@@ -35,6 +35,8 @@ var (
 )
 
 type recorder struct {
+	httpapi.Calls // nil: nobody asks by an id here
+
 	mu   sync.Mutex
 	seen []llmq.Request // guarded by mu
 }
@@ -232,6 +234,9 @@ func TestRoute_LosesTheStageOnceAndOnlyWhereNothingMatches(t *testing.T) {
 		{"/model/x/converse", "model", "/model/x/converse"},
 		{"/prod/model/arn%3Aaws%2Fx/converse", "prod", "/model/arn%3Aaws%2Fx/converse"},
 		{"/prod/nothing", "prod", "/nothing"},
+		{"/llmq/v1/calls/a:b/result", "llmq", "/llmq/v1/calls/a:b/result"}, // the default endpoint's stage
+		{"/llmq/llmq/v1/calls", "llmq", "/llmq/v1/calls"},
+		{"/llmq/v1/models", "llmq", "/v1/models"},
 		{"/x", "", "/x"},
 	} {
 		if got := route(tc.path, tc.stage).EscapedPath(); got != tc.want {

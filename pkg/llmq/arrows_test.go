@@ -73,7 +73,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/keyrate":           append(slices.Clone(state), self+"/auth$"),
 		"pkg/llmq/httpapi": {
 			self + "$", self + "/auth$", self + "/internal/strictjson", opbody, jsontext, gjson,
-			self + "/internal/eventframe", "github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream", "github.com/aws/smithy-go/",
+			self + "/internal/eventframe", module + "docs$", "github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream", "github.com/aws/smithy-go/",
 		},
 	} {
 		t.Run(pkg, func(t *testing.T) {

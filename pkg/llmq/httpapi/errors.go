@@ -20,7 +20,7 @@ func WriteError(w http.ResponseWriter, escapedPath string, e *llmq.Error) {
 }
 
 // describe sets an error's headers and returns its status and body, in OpenAI's
-// shape or, on paths of Bedrock's API, in that one's.
+// shape or, on paths of Bedrock's API and on our own, in theirs.
 func describe(h http.Header, path string, e *llmq.Error) (status int, contentType string, body []byte) {
 	info := e.Code.Info()
 	retry := info.Retry && !e.Final // the same id would get this same answer
@@ -45,6 +45,9 @@ func describe(h http.Header, path string, e *llmq.Error) (status int, contentTyp
 		setHeader(h, "X-Amzn-Errortype", exception)
 		return status, "application/json", mustEncode(bedrockBody{Message: wording(e)})
 	}
+	if strings.HasPrefix(path, native+"/") {
+		return info.Status, "application/json", mustEncode(nativeBody{nativeShape(e, retry)})
+	}
 	return info.Status, "application/json", mustEncode(openAIShape(e))
 }
 
@@ -57,6 +60,27 @@ type openAIError struct {
 	Type    string  `json:"type"`
 	Param   *string `json:"param"` // null when there is none, as OpenAI has it
 	Code    string  `json:"code"`
+}
+
+type nativeBody struct {
+	Error nativeError `json:"error"`
+}
+
+type nativeError struct {
+	Code         string `json:"code"`
+	Message      string `json:"message"`
+	Field        string `json:"field,omitempty"`
+	Retryable    bool   `json:"retryable"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+}
+
+// nativeShape is an error on our own routes. retryable says that the same may succeed later.
+func nativeShape(e *llmq.Error, retryable bool) nativeError {
+	out := nativeError{Code: string(e.Code), Message: wording(e), Field: e.Field, Retryable: retryable}
+	if retryable {
+		out.RetryAfterMS = e.RetryAfter.Milliseconds()
+	}
+	return out
 }
 
 type bedrockBody struct {
@@ -116,7 +140,7 @@ func bedrockError(info llmq.CodeInfo) (exception string, status int) {
 		return "AccessDeniedException", info.Status
 	case llmq.CodeUnknownRoute, llmq.CodeMethodNotAllowed:
 		return "UnknownOperationException", info.Status
-	case llmq.CodeModelNotFound, llmq.CodeResultExpired:
+	case llmq.CodeModelNotFound, llmq.CodeCallNotFound, llmq.CodeResultExpired:
 		return "ResourceNotFoundException", info.Status
 	case llmq.CodeTimeout, llmq.CodeExpired:
 		return "ModelTimeoutException", http.StatusRequestTimeout

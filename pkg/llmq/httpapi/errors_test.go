@@ -18,10 +18,10 @@ import (
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// The body and headers of every code in both dialects are API.
-func TestErrors_EveryCodeInBothShapesIsGolden(t *testing.T) {
+// The body and headers of every code in each dialect are API.
+func TestErrors_EveryCodeInEachShapeIsGolden(t *testing.T) {
 	t.Parallel()
-	for _, shape := range []struct{ name, path string }{{"openai", "/v1/chat/completions"}, {"bedrock", "/model/conv-a/converse"}} {
+	for _, shape := range []struct{ name, path string }{{"openai", "/v1/chat/completions"}, {"bedrock", "/model/conv-a/converse"}, {"native", callsPath}} {
 		var out strings.Builder
 		for _, info := range llmq.Codes() {
 			b := setup(t, func(context.Context, llmq.Request) (*llmq.Reply, error) {
@@ -33,7 +33,12 @@ func TestErrors_EveryCodeInBothShapesIsGolden(t *testing.T) {
 				}
 				return nil, fmt.Errorf("wrapped: %w", e)
 			})
-			w := b.send(http.MethodPost, shape.path, chatBody, "Idempotency-Key", "r-1")
+			body := chatBody
+			if shape.name == "native" {
+				_, b.calls.refuses = b.calls.do(t.Context(), llmq.Request{})
+				body = submitted
+			}
+			w := b.send(http.MethodPost, shape.path, body, "Idempotency-Key", "r-1")
 			fmt.Fprintf(&out, "== %s\n%d\n%s%s\n\n", info.Code, w.Code, headerLines(w.Header()), w.Body)
 		}
 		if strings.Contains(out.String(), "canary7f3a") {
@@ -60,9 +65,10 @@ func TestErrors_DocumentIsUpToDate(t *testing.T) {
 
 Generated from the error table in ` + "`pkg/llmq/errors.go`" + ` (rewrite with ` + "`go test ./pkg/llmq/httpapi -run Document -update`" + `).
 
-The code is in the body's ` + "`error.code`" + ` on OpenAI's paths and in the header ` + "`X-LLMQ-Error-Code`" + ` everywhere. Every error says
+The code is in the body's ` + "`error.code`" + ` on OpenAI's paths and our own, and in the header ` + "`X-LLMQ-Error-Code`" + ` everywhere. Every error says
 ` + "`x-should-retry`" + `; a retryable one adds ` + "`Retry-After`" + ` (seconds) and ` + "`retry-after-ms`" + `. On ` + "`/model/...`" + ` the error has Bedrock's shape, and
-the status that Bedrock gives the exception where an AWS SDK would otherwise repeat a call that must not be repeated.
+the status that Bedrock gives the exception where an AWS SDK would otherwise repeat a call that must not be repeated. On ` + "`/llmq/v1/...`" + ` it is
+` + "`{\"error\":{\"code\",\"message\",\"field\",\"retryable\",\"retry_after_ms\"}}`" + `; within a call's document ` + "`retryable`" + ` says whether the same may succeed under a new id.
 
 | code | status | retry | on /model/... | what happened | what to do |
 |---|---|---|---|---|---|

@@ -29,6 +29,20 @@ type Calls interface {
 	// Stream does the same for a request whose reply is wanted while it comes. An error that is known at once is
 	// returned here; ctx holds for the stream's reading too.
 	Stream(ctx context.Context, r llmq.Request) (llmq.Stream, error)
+
+	// The rest is for callers who come back by the id. A tenant's ids are its own: any other is [llmq.CodeCallNotFound],
+	// and one whose end is no longer stored [llmq.CodeResultExpired].
+
+	// Submit leaves a request and returns where it stands. An id that is known is not run again.
+	Submit(ctx context.Context, r llmq.Request) (llmq.Call, error)
+	// Find returns where a call stands, with its reply or error where it has ended.
+	Find(ctx context.Context, tenant, id string) (llmq.Call, error)
+	// Wait is Find once the call has ended, or as it stands when ctx ends.
+	Wait(ctx context.Context, tenant, id string) (llmq.Call, error)
+	// Withdraw cancels a call for everybody and returns where it stands then, without its reply.
+	Withdraw(ctx context.Context, tenant, id string) (llmq.Call, error)
+	// Follow reads a call's stream from an offset in bytes on. One that it has not come to is [llmq.CodeInvalidRequest].
+	Follow(ctx context.Context, tenant, id string, at int64) (llmq.Stream, error)
 }
 
 // Timeouts are a lane's deadlines, counted from a request's arrival.
@@ -167,10 +181,12 @@ func (h *Handler) serve(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if m.access == caller {
+	if m.access != open {
 		if err := x.caller.May(m.access.scope()); err != nil {
 			return err
 		}
+	}
+	if m.access.counted() {
 		if err := h.charge(x); err != nil {
 			return err
 		}

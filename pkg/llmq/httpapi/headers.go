@@ -64,7 +64,7 @@ func readOptions(h http.Header, now time.Time, timeouts map[llmq.Lane]Timeouts) 
 	if o.fallback, err = llmq.ParseFallback(v[hdrFallback]); err != nil {
 		return o, llmq.AsError(err).At(hdrFallback)
 	}
-	if o.deadline, err = readDeadline(v[hdrTimeout], v[hdrDeadline], now, o.lane, timeouts[o.lane]); err != nil {
+	if o.deadline, err = readDeadline(asked{hdrTimeout, v[hdrTimeout]}, asked{hdrDeadline, v[hdrDeadline]}, now, o.lane, timeouts[o.lane]); err != nil {
 		return o, err
 	}
 	o.lapses = v[hdrTimeout] == "" && v[hdrDeadline] == ""
@@ -139,29 +139,32 @@ func readID(key, requestID string) (string, error) {
 	return key, nil
 }
 
-func readDeadline(timeout, deadline string, now time.Time, lane llmq.Lane, limits Timeouts) (time.Time, error) {
+// asked is a header's or a field's text with its name; "" is missing.
+type asked struct{ name, text string }
+
+func readDeadline(timeout, deadline asked, now time.Time, lane llmq.Lane, limits Timeouts) (time.Time, error) {
 	bad := func(field, format string, args ...any) (time.Time, error) {
 		return time.Time{}, llmq.Errorf(llmq.CodeInvalidRequest, format, args...).At(field)
 	}
 	switch {
-	case timeout != "" && deadline != "":
-		return bad(hdrDeadline, "%s and %s are both given; send one", hdrTimeout, hdrDeadline)
-	case timeout != "":
+	case timeout.text != "" && deadline.text != "":
+		return bad(deadline.name, "%s and %s are both given; send one", timeout.name, deadline.name)
+	case timeout.text != "":
 		most := int64(limits.Max / time.Second)
-		n, err := strconv.ParseInt(timeout, 10, 64)
-		if err != nil || n < 1 || n > most || timeout[0] == '+' {
-			return bad(hdrTimeout, "%s must be whole seconds from 1 to %d on lane %s", hdrTimeout, most, lane)
+		n, err := strconv.ParseInt(timeout.text, 10, 64)
+		if err != nil || n < 1 || n > most || timeout.text[0] == '+' {
+			return bad(timeout.name, "%s must be whole seconds from 1 to %d on lane %s", timeout.name, most, lane)
 		}
 		return now.Add(time.Duration(n) * time.Second), nil
-	case deadline != "":
-		t, err := time.Parse(time.RFC3339, deadline)
+	case deadline.text != "":
+		t, err := time.Parse(time.RFC3339, deadline.text)
 		switch {
 		case err != nil:
-			return bad(hdrDeadline, "%s must be a time of RFC 3339, such as 2006-01-02T15:04:05Z", hdrDeadline)
+			return bad(deadline.name, "%s must be a time of RFC 3339, such as 2006-01-02T15:04:05Z", deadline.name)
 		case !t.After(now):
-			return bad(hdrDeadline, "%s lies in the past; leave it out to take up an earlier call", hdrDeadline)
+			return bad(deadline.name, "%s lies in the past; leave it out to take up an earlier call", deadline.name)
 		case t.Sub(now) > limits.Max:
-			return bad(hdrDeadline, "%s may lie at most %d seconds ahead on lane %s", hdrDeadline, int64(limits.Max/time.Second), lane)
+			return bad(deadline.name, "%s may lie at most %d seconds ahead on lane %s", deadline.name, int64(limits.Max/time.Second), lane)
 		}
 		return t, nil
 	}

@@ -53,8 +53,13 @@ type fakeCalls struct {
 	do     func(context.Context, llmq.Request) (*llmq.Reply, error)
 	stream func(context.Context, llmq.Request) (llmq.Stream, error)
 
-	mu   sync.Mutex
-	seen []llmq.Request // guarded by mu
+	refuses error                               // what every look at a call by its id gets; nil is none
+	ends    chan llmq.Call                      // how the call ends that is waited for; nil: it does not
+	follow  func(at int64) (llmq.Stream, error) // of a known call
+
+	mu    sync.Mutex
+	seen  []llmq.Request       // guarded by mu
+	known map[string]llmq.Call // guarded by mu
 }
 
 func (f *fakeCalls) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
@@ -76,6 +81,78 @@ func (f *fakeCalls) requests() []llmq.Request {
 	defer f.mu.Unlock()
 	return append([]llmq.Request(nil), f.seen...)
 }
+
+// Of the calls that are asked for by their id those that were submitted are known, and stand as they are put.
+
+func (f *fakeCalls) Submit(_ context.Context, r llmq.Request) (llmq.Call, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen = append(f.seen, r)
+	if f.refuses != nil {
+		return llmq.Call{}, f.refuses
+	}
+	c := llmq.Call{ID: r.ID, State: llmq.StateQueued, Created: callCreated, Deadline: r.Deadline}
+	f.put(r.Tenant, c)
+	return c, nil
+}
+
+func (f *fakeCalls) Find(_ context.Context, tenant, id string) (llmq.Call, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuses != nil {
+		return llmq.Call{}, f.refuses
+	}
+	c, known := f.known[tenant+"/"+id]
+	if !known {
+		return llmq.Call{}, llmq.Errorf(llmq.CodeCallNotFound, "no call %q is known", id).At("id")
+	}
+	return c, nil
+}
+
+func (f *fakeCalls) Wait(ctx context.Context, tenant, id string) (llmq.Call, error) {
+	c, err := f.Find(ctx, tenant, id)
+	if err != nil || c.State.Over() {
+		return c, err
+	}
+	if f.ends == nil {
+		<-ctx.Done()
+		return c, nil
+	}
+	select {
+	case <-ctx.Done():
+	case c = <-f.ends:
+	}
+	return c, nil
+}
+
+func (f *fakeCalls) Withdraw(ctx context.Context, tenant, id string) (llmq.Call, error) {
+	c, err := f.Find(ctx, tenant, id)
+	if err == nil && !c.State.Over() {
+		c.State, c.Err = llmq.StateCancelled, llmq.Errorf(llmq.CodeCancelled, "the request was cancelled")
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.put(tenant, c)
+	}
+	c.Reply = nil
+	return c, err
+}
+
+func (f *fakeCalls) Follow(ctx context.Context, tenant, id string, at int64) (llmq.Stream, error) {
+	if _, err := f.Find(ctx, tenant, id); err != nil {
+		return nil, err
+	}
+	return f.follow(at)
+}
+
+// put is the caller's under f.mu.
+func (f *fakeCalls) put(tenant string, c llmq.Call) {
+	if f.known == nil {
+		f.known = map[string]llmq.Call{}
+	}
+	f.known[tenant+"/"+c.ID] = c
+}
+
+var callCreated = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
 // bundle is a door with everything behind it in view.
 type bundle struct {

@@ -33,12 +33,12 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 		return llmq.Request{}, err
 	}
 	x.lane = o.lane
-	body, err := h.readBody(x)
+	body, err := h.readBody(x, h.limits)
 	if err != nil {
 		return llmq.Request{}, err
 	}
 	op := x.matched.op
-	ref, err := readModel(op, x.matched.model, body)
+	ref, err := readModel(op, x.matched.param, body)
 	if err != nil {
 		return llmq.Request{}, err
 	}
@@ -72,7 +72,7 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 }
 
 // readBody takes the body's bytes: bounded first, then strictly checked (IN1, IN2).
-func (h *Handler) readBody(x *exchange) ([]byte, error) {
+func (h *Handler) readBody(x *exchange, limits strictjson.Limits) ([]byte, error) {
 	if err := checkMedia(x.r.Header); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (h *Handler) readBody(x *exchange) ([]byte, error) {
 		}
 		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "the body could not be read to its end").Because(err)
 	}
-	if err := strictjson.Check(body, h.limits); err != nil {
+	if err := strictjson.Check(body, limits); err != nil {
 		return nil, fmt.Errorf("check the body: %w", err)
 	}
 	return body, nil

@@ -12,11 +12,17 @@ import (
 // Route is one row of the door's table.
 type Route struct {
 	Method string
-	Path   string // {modelId} stands for a percent-encoded model id, slashes and all
+	Path   string // {modelId} stands for a percent-encoded model id, slashes and all, {id} for a call's id, which has none
 }
 
-// modelID is the one parameter that a path can have.
-const modelID = "{modelId}"
+// The parameters of paths; a path has one at most.
+const (
+	modelID = "{modelId}"
+	callID  = "{id}"
+)
+
+// native begins the paths that are neither OpenAI's nor Bedrock's but our own (docs/adr/0019).
+const native = "/llmq/v1"
 
 // maxPathBytes bounds a path as it came (SECURITY-DESIGN IN1).
 const maxPathBytes = 4096
@@ -33,18 +39,32 @@ type route struct {
 type access int
 
 const (
-	open   access = iota // no key
-	anyKey               // a key that holds
-	caller               // the scope call, and one of the key's calls of the minute
+	open      access = iota // no key
+	anyKey                  // a key that holds
+	caller                  // the scope call, and one of the key's calls of the minute
+	submitter               // the scope submit, and one of the key's calls of the minute
+	reader                  // the scope read
+	canceller               // the scope cancel
 )
 
 // scope is what a key must have.
 func (a access) scope() auth.Scope {
-	if a == caller {
+	switch a {
+	case caller:
 		return auth.ScopeCall
+	case submitter:
+		return auth.ScopeSubmit
+	case reader:
+		return auth.ScopeRead
+	case canceller:
+		return auth.ScopeCancel
+	default:
+		return ""
 	}
-	return ""
 }
+
+// counted reports whether a request is one of the calls that its key may make in a minute.
+func (a access) counted() bool { return a == caller || a == submitter }
 
 // table is every route there is (SECURITY-DESIGN KT5: one table, golden-tested).
 func table() []route {
@@ -57,6 +77,13 @@ func table() []route {
 		{Route{http.MethodPost, "/model/" + modelID + "/converse-stream"}, caller, llmq.OpConverseStream, (*Handler).complete},
 		{Route{http.MethodPost, "/model/" + modelID + "/invoke"}, caller, llmq.OpInvoke, (*Handler).complete},
 		{Route{http.MethodPost, "/model/" + modelID + "/invoke-with-response-stream"}, caller, llmq.OpInvokeStream, (*Handler).complete},
+		{Route{http.MethodPost, native + "/calls"}, submitter, "", (*Handler).submit},
+		{Route{http.MethodGet, native + "/calls/" + callID}, reader, "", (*Handler).call},
+		{Route{http.MethodDelete, native + "/calls/" + callID}, canceller, "", (*Handler).withdraw},
+		{Route{http.MethodGet, native + "/calls/" + callID + "/result"}, reader, "", (*Handler).result},
+		{Route{http.MethodGet, native + "/calls/" + callID + "/stream"}, reader, "", (*Handler).follow},
+		{Route{http.MethodGet, native + "/openapi.json"}, anyKey, "", (*Handler).document},
+		{Route{http.MethodGet, native + "/message.schema.json"}, anyKey, "", (*Handler).document},
 		{Route{http.MethodGet, "/health"}, open, "", (*Handler).health},
 	}
 }
@@ -80,7 +107,7 @@ func HasRoute(escapedPath string) bool {
 // matched is the route that a request found.
 type matched struct {
 	route
-	model string // the model id in the path, still percent-encoded
+	param string // what stands for the path's parameter, still percent-encoded
 	allow string // with [llmq.CodeMethodNotAllowed]: the path's methods
 }
 
@@ -90,12 +117,12 @@ func match(method, path string) (matched, error) {
 	var other matched
 	var allow []string
 	for _, rt := range table() {
-		model, ok := rt.matches(path)
+		param, ok := rt.matches(path)
 		if !ok {
 			continue
 		}
 		if rt.Method == method {
-			return matched{route: rt, model: model}, nil
+			return matched{route: rt, param: param}, nil
 		}
 		other, allow = matched{route: rt}, append(allow, rt.Method)
 	}
@@ -108,15 +135,21 @@ func match(method, path string) (matched, error) {
 
 // matches compares a path as it came. A model id may hold slashes (an ARN that some
 // front end decoded), so that it is what stands between the fixed parts.
-func (r Route) matches(path string) (model string, ok bool) {
-	before, after, param := strings.Cut(r.Path, modelID)
-	if !param {
+func (r Route) matches(path string) (param string, ok bool) {
+	name := modelID
+	before, after, has := strings.Cut(r.Path, name)
+	if !has {
+		name = callID
+		before, after, has = strings.Cut(r.Path, name)
+	}
+	if !has {
 		return "", path == r.Path
 	}
 	if len(path) > maxPathBytes || len(path) < len(before)+len(after) || !strings.HasPrefix(path, before) || !strings.HasSuffix(path, after) {
 		return "", false
 	}
-	return path[len(before) : len(path)-len(after)], true
+	param = path[len(before) : len(path)-len(after)]
+	return param, name == modelID || param != "" && !strings.Contains(param, "/")
 }
 
 func paths() string {

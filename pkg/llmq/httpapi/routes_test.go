@@ -16,13 +16,21 @@ func TestRoutes_AreTheGoldenTable(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	for _, rt := range table() {
-		key, op := map[access]string{open: "open", anyKey: "any key", caller: "call"}[rt.access], string(rt.op)
+		key, op := map[access]string{open: "open", anyKey: "any key"}[rt.access], string(rt.op)
+		if key == "" {
+			key = string(rt.access.scope())
+		}
 		if op == "" {
 			op = "-"
 		}
-		fmt.Fprintf(&b, "%-4s %-7s %-10s %s\n", rt.Method, key, op, rt.Path)
+		fmt.Fprintf(&b, "%-6s %-7s %-10s %s\n", rt.Method, key, op, rt.Path)
 	}
 	golden(t, "testdata/routes.golden", b.String())
+}
+
+// pathOf is a path of a route.
+func pathOf(rt route) string {
+	return strings.NewReplacer(modelID, "conv-a", callID, "r-1").Replace(rt.Path)
 }
 
 // SEC08, without its admin half.
@@ -31,7 +39,7 @@ func TestServeHTTP_EveryRouteAndMethodNeedsAKeyButHealth(t *testing.T) {
 	for _, rt := range table() {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, "BREW"} {
 			b := setup(t, ok)
-			w := b.send(method, strings.Replace(rt.Path, modelID, "conv-a", 1), chatBody, "Authorization", "")
+			w := b.send(method, pathOf(rt), chatBody, "Authorization", "")
 			want := http.StatusUnauthorized
 			if rt.access == open {
 				want = http.StatusMethodNotAllowed
@@ -54,7 +62,7 @@ func TestHandlers_RefuseTheZeroCaller(t *testing.T) {
 		if rt.access == open {
 			continue
 		}
-		x := &exchange{w: httptest.NewRecorder(), r: httptest.NewRequest(rt.Method, "/", strings.NewReader(chatBody)), matched: matched{route: rt, model: "conv-a"}}
+		x := &exchange{w: httptest.NewRecorder(), r: httptest.NewRequest(rt.Method, "/", strings.NewReader(chatBody)), matched: matched{route: rt, param: "conv-a"}}
 		if err := llmq.AsError(rt.serve(b.door, x, auth.Caller{})); err == nil || err.Code != llmq.CodeForbidden {
 			t.Errorf("%s: got %v, want forbidden", rt.Path, err)
 		}

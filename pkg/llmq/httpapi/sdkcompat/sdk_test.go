@@ -45,6 +45,8 @@ var (
 
 // bundle is a door with the calls that reached what is behind it.
 type bundle struct {
+	httpapi.Calls // nil: no SDK asks by an id
+
 	door *httpapi.Handler
 	do   func(context.Context, llmq.Request) (*llmq.Reply, error)
 	// events are the pieces of every stream, with what ends it.

@@ -1,0 +1,446 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
+)
+
+const (
+	callsPath = "/llmq/v1/calls"
+	submitted = `{"id":"r-1","op":"chat","model":"chat-a","lane":"bg","timeout_secs":60,"user":"u","session":"s","body":{"messages": [ 1.0 ],"x":"<é>"}}`
+)
+
+func (b *bundle) submit(body string, h ...string) *httptest.ResponseRecorder {
+	return b.send(http.MethodPost, callsPath, body, h...)
+}
+
+func (b *bundle) get(path string, h ...string) *httptest.ResponseRecorder {
+	return b.send(http.MethodGet, callsPath+path, "", h...)
+}
+
+// stands puts a call of the test's tenant.
+func (b *bundle) stands(c llmq.Call) {
+	b.calls.mu.Lock()
+	defer b.calls.mu.Unlock()
+	b.calls.put("team-a", c)
+}
+
+func doneCall(body string) llmq.Call {
+	return llmq.Call{ID: "r-1", State: llmq.StateDone, Created: callCreated, Attempts: 2, Reply: &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(body), Meta: testMeta}}
+}
+
+// nativeError reads an error of our own routes.
+func nativeErrorOf(t *testing.T, w *httptest.ResponseRecorder) nativeError {
+	t.Helper()
+	var e nativeBody
+	if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil {
+		t.Fatalf("status %d: no error of ours: %v\n%s", w.Code, err, w.Body)
+	}
+	return e.Error
+}
+
+func document(t *testing.T, w *httptest.ResponseRecorder) callJSON {
+	t.Helper()
+	var c callJSON
+	if err := json.Unmarshal(w.Body.Bytes(), &c); err != nil {
+		t.Fatalf("status %d: no call: %v\n%s", w.Code, err, w.Body)
+	}
+	return c
+}
+
+// A9: 202 with the id, the state, the deadline and where to ask; the body goes on byte for byte.
+func TestSubmit_Answers202AndHandsTheBytesOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	before := time.Now()
+	w := b.submit(submitted, "Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	c := document(t, w)
+	if w.Code != http.StatusAccepted || c.ID != "r-1" || c.State != llmq.StateQueued || w.Header().Get("Location") != "calls/r-1" ||
+		w.Header().Get("Retry-After") != "1" || w.Header().Get("X-LLMQ-Request-Id") != "r-1" || w.Header().Get("Preference-Applied") != "" {
+		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	if left := c.Deadline.Sub(before); left < 59*time.Second || left > 61*time.Second {
+		t.Errorf("deadline in %s", left)
+	}
+	r := b.calls.requests()[0]
+	want := llmq.Request{
+		ID: "r-1", Tenant: "team-a", KeyID: testKey.Record.KID, Allowed: r.Allowed, Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Lane: llmq.LaneBG,
+		Fallback: llmq.FallbackChain, Deadline: r.Deadline, Body: []byte(`{"messages": [ 1.0 ],"x":"<é>"}`), User: "hashed-1", Session: "hashed-1",
+		Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+	}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Errorf("handed over (-want +got):\n%s", diff)
+	}
+}
+
+// Links are relative to the URL that was asked, whatever stands before the door's paths: a stage's name, say.
+func TestCalls_LinksLeadToTheCall(t *testing.T) {
+	t.Parallel()
+	const before = "https://x.example/stage"
+	b := setup(t, nil)
+	for path, w := range map[string]*httptest.ResponseRecorder{
+		callsPath: b.submit(strings.Replace(submitted, "r-1", "a:b", 1)), callsPath + "/a:b": b.get("/a:b"), callsPath + "/a:b/result": b.get("/a:b/result"),
+		callsPath + "/a%3Ab": b.get("/a%3Ab"),
+	} {
+		base, err := url.Parse(before + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for link, want := range map[string]string{
+			document(t, w).URLs.Self: "/a:b", document(t, w).URLs.Result: "/a:b/result", document(t, w).URLs.Stream: "/a:b/stream",
+		} {
+			if to, err := base.Parse(link); err != nil || to.String() != before+callsPath+want {
+				t.Errorf("%s: %q leads to %v, %v", path, link, to, err)
+			}
+		}
+	}
+}
+
+// A9, RFC 7240: who prefers to wait gets the result where it comes in time, and else 202; never 504.
+func TestSubmit_PrefersToWait(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		prefer, applied string
+		ends            time.Duration
+		status          int
+		took            time.Duration
+	}{
+		{"wait=10", "wait=10", 3 * time.Second, 200, 3 * time.Second},
+		{"wait=10", "wait=10", 20 * time.Second, 202, 10 * time.Second},
+		{"respond-async, WAIT = \"7\"; x=y", "wait=7", 20 * time.Second, 202, 7 * time.Second},
+		{"wait=9999", "wait=280", time.Hour, 202, 280 * time.Second},
+		{"wait=0", "", time.Hour, 202, 0},
+		{"wait=soon", "", time.Hour, 202, 0},
+		{"wait", "", time.Hour, 202, 0},
+		{"return=minimal", "", time.Hour, 202, 0},
+	} {
+		t.Run(tc.prefer, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, nil)
+				b.calls.ends = make(chan llmq.Call, 1)
+				ending := time.AfterFunc(tc.ends, func() { b.calls.ends <- doneCall(`{"a": 1.0}`) })
+				defer ending.Stop()
+				begun := time.Now()
+				w := b.submit(submitted, "Prefer", tc.prefer)
+				if took := time.Since(begun); w.Code != tc.status || took != tc.took || w.Header().Get("Preference-Applied") != tc.applied {
+					t.Errorf("after %s: %d %v", took, w.Code, w.Header())
+				}
+				if holds := strings.Contains(w.Body.String(), `"result":{"content_type":"application/json","body":{"a": 1.0}}`); holds != (tc.status == 200) {
+					t.Errorf("answer: %s", w.Body)
+				}
+			})
+		})
+	}
+}
+
+// A17: what is wrong is named, in the native shape, and nothing is handed over.
+func TestSubmit_RefusesWhatCannotWork(t *testing.T) {
+	t.Parallel()
+	const rest = `"op":"chat","model":"chat-a","body":{}`
+	for _, tc := range []struct {
+		name, body, field string
+		status            int
+		code              llmq.Code
+		says              string
+	}{
+		{"unknown field", `{"lan":"bg",` + rest + `}`, "lan", 400, llmq.CodeInvalidRequest, "did you mean lane?"},
+		{"a field of the body", `{"messages":[],` + rest + `}`, "messages", 400, llmq.CodeInvalidRequest, "belongs into body"},
+		{"case", `{"Op":"chat",` + rest + `}`, "Op", 400, llmq.CodeInvalidRequest, "unknown"},
+		{"null", `{"lane":null,` + rest + `}`, "lane", 400, llmq.CodeInvalidRequest, "leave it out"},
+		{"twice", `{"op":"chat",` + rest + `}`, "op", 400, llmq.CodeInvalidJSON, "twice"},
+		{"no op", `{"model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "missing"},
+		{"no model", `{"op":"chat","body":{}}`, "model", 400, llmq.CodeInvalidRequest, "missing"},
+		{"no body", `{"op":"chat","model":"chat-a"}`, "body", 400, llmq.CodeInvalidRequest, "missing"},
+		{"op of another kind", `{"op":1,"model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "must be a string"},
+		{"unknown op", `{"op":"chats","model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "unknown"},
+		{"unknown model", `{"op":"chat","model":"chat-b","body":{}}`, "model", 404, llmq.CodeModelNotFound, "chat-a"},
+		{"wrong wire", `{"op":"chat","model":"conv-a","body":{}}`, "model", 400, llmq.CodeWrongWire, "/model/conv-a/converse"},
+		{"another model within", `{"op":"chat","model":"chat-a","body":{"model":"both-a"}}`, "body.model", 400, llmq.CodeInvalidRequest, "body.model"},
+		{"twice within", `{"op":"chat","model":"chat-a","body":{"n":1,"n":2}}`, "body.n", 400, llmq.CodeInvalidJSON, "twice"},
+		{"case within", `{"op":"chat","model":"chat-a","body":{"Model":"chat-a"}}`, "body.Model", 400, llmq.CodeInvalidRequest, "case"},
+		{"no object within", `{"op":"chat","model":"chat-a","body":[]}`, "body", 400, llmq.CodeInvalidRequest, "not a JSON object"},
+		{"stream within", `{"op":"chat","model":"chat-a","body":{"stream":1}}`, "body.stream", 400, llmq.CodeInvalidRequest, "true or false"},
+		{"lane", `{"lane":"fast",` + rest + `}`, "lane", 400, llmq.CodeInvalidRequest, "rt, bg or bulk"},
+		{"fallback", `{"fallback":"x",` + rest + `}`, "fallback", 400, llmq.CodeInvalidRequest, "chain or target"},
+		{"id", `{"id":"a b",` + rest + `}`, "id", 400, llmq.CodeInvalidRequest, "illegal"},
+		{"timeout as text", `{"timeout_secs":"5",` + rest + `}`, "timeout_secs", 400, llmq.CodeInvalidRequest, "must be a number"},
+		{"timeout of parts", `{"timeout_secs":1.5,` + rest + `}`, "timeout_secs", 400, llmq.CodeInvalidRequest, "whole seconds from 1 to 300"},
+		{"timeout too long", `{"timeout_secs":301,` + rest + `}`, "timeout_secs", 400, llmq.CodeInvalidRequest, "from 1 to 300"},
+		{"both", `{"timeout_secs":5,"deadline":"2030-01-01T00:00:00Z",` + rest + `}`, "deadline", 400, llmq.CodeInvalidRequest, "both"},
+		{"past", `{"deadline":"2020-01-01T00:00:00Z",` + rest + `}`, "deadline", 400, llmq.CodeInvalidRequest, "past"},
+		{"user", `{"user":"` + strings.Repeat("x", 257) + `",` + rest + `}`, "user", 400, llmq.CodeInvalidRequest, "256"},
+		{"not JSON", `{`, "", 400, llmq.CodeInvalidJSON, "cut short"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			w := b.submit(tc.body)
+			e := nativeErrorOf(t, w)
+			if w.Code != tc.status || e.Code != string(tc.code) || e.Field != tc.field || !strings.Contains(e.Message, tc.says) || e.Retryable || w.Header().Get("X-Should-Retry") != "false" {
+				t.Errorf("got %d %+v", w.Code, e)
+			}
+			if len(b.calls.requests()) != 0 {
+				t.Error("it was handed over")
+			}
+		})
+	}
+}
+
+// A10: an Idempotency-Key is the id; what headers steer elsewhere stands in the body here.
+func TestSubmit_Headers(t *testing.T) {
+	t.Parallel()
+	const body = `{"op":"chat","model":"chat-a","body":{}}`
+	for _, tc := range []struct {
+		body   string
+		h      []string
+		status int
+		id     string
+	}{
+		{body, []string{"Idempotency-Key", "k-1"}, 202, "k-1"},
+		{submitted, []string{"Idempotency-Key", "r-1"}, 202, "r-1"},
+		{submitted, []string{"Idempotency-Key", "k-1"}, 400, ""},
+		{body, []string{"Idempotency-Key", "a b"}, 400, ""},
+		{body, []string{"X-LLMQ-Lane", "bg"}, 400, ""},
+		{body, []string{"Content-Type", "text/plain"}, 415, ""},
+		{body, nil, 202, ""},
+	} {
+		b := setup(t, nil)
+		w := b.submit(tc.body, tc.h...)
+		if w.Code != tc.status {
+			t.Errorf("%v: got %d %s", tc.h, w.Code, w.Body)
+			continue
+		}
+		if tc.status == 202 {
+			if got := document(t, w).ID; tc.id != "" && got != tc.id || !strings.HasPrefix(got, "req_") && tc.id == "" {
+				t.Errorf("%v: id %s", tc.h, got)
+			}
+			if b.calls.requests()[0].OneOff {
+				t.Error("its id is known to its caller")
+			}
+		}
+	}
+}
+
+// KT4: each route asks for its own scope, and reading is no call of the minute.
+func TestCalls_Scopes(t *testing.T) {
+	t.Parallel()
+	keys := map[auth.Scope]string{}
+	for _, s := range auth.Scopes() {
+		wish := authtest.All("team-a", "chat-a")
+		wish.Scopes = []auth.Scope{s}
+		keys[s] = testKeys.Issue(wish).Key
+	}
+	for _, tc := range []struct {
+		method, path string
+		scope        auth.Scope
+	}{
+		{http.MethodPost, "", auth.ScopeSubmit}, {http.MethodGet, "/r-1", auth.ScopeRead}, {http.MethodGet, "/r-1/result", auth.ScopeRead},
+		{http.MethodGet, "/r-1/stream", auth.ScopeRead}, {http.MethodDelete, "/r-1", auth.ScopeCancel},
+	} {
+		for scope, key := range keys {
+			b := setup(t, nil)
+			b.calls.follow = func(int64) (llmq.Stream, error) { return &scripted{parts: []part{{0, "", io.EOF}}}, nil }
+			b.stands(doneCall(`{}`))
+			w := b.send(tc.method, callsPath+tc.path, submitted, "Authorization", "Bearer "+key)
+			if refused := w.Code == http.StatusForbidden; refused != (scope != tc.scope) {
+				t.Errorf("%s %s with the scope %s: %d", tc.method, tc.path, scope, w.Code)
+			}
+		}
+	}
+}
+
+// SEC06, KT6: another tenant's id is an unknown id, on every route.
+func TestCalls_OfOthersAre404(t *testing.T) {
+	t.Parallel()
+	other := testKeys.Issue(authtest.All("team-b", "chat-a")).Key
+	b := setup(t, nil)
+	b.submit(submitted)
+	for _, m := range []string{http.MethodGet + " /r-1", http.MethodGet + " /r-1/result", http.MethodGet + " /r-1/stream", http.MethodDelete + " /r-1", http.MethodGet + " /unknown"} {
+		method, path, _ := strings.Cut(m, " ")
+		w := b.send(method, callsPath+path, "", "Authorization", "Bearer "+other)
+		if e := nativeErrorOf(t, w); w.Code != http.StatusNotFound || e.Code != "call_not_found" {
+			t.Errorf("%s: got %d %+v", m, w.Code, e)
+		}
+	}
+	if c := document(t, b.get("/r-1")); c.State != llmq.StateQueued {
+		t.Errorf("it is %s after all that", c.State)
+	}
+}
+
+// A9: each state and what its two routes say.
+func TestCalls_EachState(t *testing.T) {
+	t.Parallel()
+	failed := func(s llmq.State, code llmq.Code) llmq.Call {
+		e := llmq.Errorf(code, "so it went")
+		e.Final, e.Meta = true, testMeta
+		return llmq.Call{ID: "r-1", State: s, Attempts: 2, Err: e}
+	}
+	for _, tc := range []struct {
+		call           llmq.Call
+		status, result int
+		retryable      bool
+	}{
+		{llmq.Call{ID: "r-1", State: llmq.StateQueued}, 202, 202, false},
+		{llmq.Call{ID: "r-1", State: llmq.StateRunning}, 202, 202, false},
+		{doneCall(`{"a":1}`), 200, 200, false},
+		{failed(llmq.StateFailed, llmq.CodeRateLimited), 200, 429, true},
+		{failed(llmq.StateCancelled, llmq.CodeCancelled), 200, llmq.CodeCancelled.Info().Status, false},
+		{failed(llmq.StateExpired, llmq.CodeExpired), 200, llmq.CodeExpired.Info().Status, false},
+		{failed(llmq.StateDead, llmq.CodeWorkerCrash), 200, 500, false},
+	} {
+		b := setup(t, nil)
+		b.stands(tc.call)
+		w := b.get("/r-1")
+		c := document(t, w)
+		if w.Code != tc.status || c.State != tc.call.State || (c.Error != nil) != (tc.call.Err != nil) {
+			t.Errorf("%s: got %d %s", tc.call.State, w.Code, w.Body)
+		}
+		if c.Error != nil && (c.Error.Retryable != tc.retryable || c.Meta.Target != testMeta.Target) {
+			t.Errorf("%s: error %+v, meta %+v", tc.call.State, c.Error, c.Meta)
+		}
+		w = b.get("/r-1/result")
+		if w.Code != tc.result || tc.call.Err != nil && (w.Header().Get("X-Should-Retry") != "false" || w.Header().Get("X-LLMQ-Attempts") != "2") {
+			t.Errorf("%s: the result is %d %v %s", tc.call.State, w.Code, w.Header(), w.Body)
+		}
+	}
+	b := setup(t, nil)
+	b.calls.refuses = llmq.Errorf(llmq.CodeResultExpired, "gone")
+	for _, path := range []string{"/r-1", "/r-1/result", "/r-1/stream"} {
+		if w := b.get(path); w.Code != http.StatusGone || nativeErrorOf(t, w).Code != "result_expired" {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// A9: the provider's bytes and media type, as they are; and within the document, JSON or not.
+func TestResult_IsTheProvidersBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	body := "{ \"a\": 1.0,\n\"b\":\"<é>\" }"
+	b.stands(doneCall(body))
+	w := b.get("/r-1/result")
+	if w.Code != 200 || w.Body.String() != body || w.Header().Get("Content-Type") != "application/json" || w.Header().Get("X-LLMQ-Target") != "chat-a@eu" {
+		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	if w := b.get("/r-1"); !strings.HasSuffix(w.Body.String(), `"result":{"content_type":"application/json","body":`+body+`}}`) {
+		t.Errorf("got %s", w.Body)
+	}
+	stream := doneCall("data: x\n\n")
+	stream.Reply.ContentType, stream.Reply.Stream = "text/event-stream", true
+	b.stands(stream)
+	if w := b.get("/r-1/result"); w.Body.String() != "data: x\n\n" || w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Errorf("got %v %s", w.Header(), w.Body)
+	}
+	if w := b.get("/r-1"); !strings.Contains(w.Body.String(), `"body_base64":"`+base64.StdEncoding.EncodeToString([]byte("data: x\n\n"))+`"`) {
+		t.Errorf("got %s", w.Body)
+	}
+}
+
+// A9: a wait ends with the call, or with 202 when it is over.
+func TestCalls_WaitOfTheQuery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.submit(submitted)
+		begun := time.Now()
+		if w := b.get("/r-1?wait=5"); w.Code != 202 || time.Since(begun) != 5*time.Second {
+			t.Errorf("after %s: %d", time.Since(begun), w.Code)
+		}
+		b.calls.ends = make(chan llmq.Call, 1)
+		b.calls.ends <- doneCall(`{}`)
+		if w := b.get("/r-1/result?wait=280"); w.Code != 200 || w.Body.String() != `{}` {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+	})
+	b := setup(t, nil)
+	b.submit(submitted)
+	for _, query := range []string{"wait=281", "wait=-1", "wait=1s", "wait=", "wait=1&wait=2", "waits=1", "wait=%zz", "wait=99999999999999999999"} {
+		if w := b.get("/r-1?" + query); w.Code != 400 || nativeErrorOf(t, w).Field == "" {
+			t.Errorf("%s: got %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+// A5: cancelled for all; what has ended stays, and the state says so.
+func TestWithdraw_AnswersWithTheState(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.submit(submitted)
+	for range 2 {
+		w := b.send(http.MethodDelete, callsPath+"/r-1", "")
+		if c := document(t, w); w.Code != 200 || c.State != llmq.StateCancelled || c.Error.Code != "cancelled" {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+	}
+	b.stands(doneCall(`{}`))
+	w := b.send(http.MethodDelete, callsPath+"/r-1", "")
+	if c := document(t, w); w.Code != 200 || c.State != llmq.StateDone || strings.Contains(w.Body.String(), `"result":{`) {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+}
+
+func TestCalls_PathsAndMethods(t *testing.T) {
+	t.Parallel()
+	for path, status := range map[string]int{
+		"": 405, "/": 404, "/a/b": 404, "/a/result/": 404, "/a%20b": 400, "/a%zz": 400, "/" + strings.Repeat("a", 129): 400, "/r-1": 404,
+	} {
+		b := setup(t, nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL = &url.URL{Path: callsPath + path, RawPath: callsPath + path}
+		r.Header.Set("Authorization", "Bearer "+testSecret)
+		w := httptest.NewRecorder()
+		b.door.ServeHTTP(w, r)
+		if w.Code != status || nativeErrorOf(t, w).Code == "" {
+			t.Errorf("%q: got %d %s", path, w.Code, w.Body)
+		}
+	}
+	b := setup(t, nil)
+	if w := b.send(http.MethodPut, callsPath+"/r-1", ""); w.Code != 405 || w.Header().Get("Allow") != "GET, DELETE" {
+		t.Errorf("got %d, allow %q", w.Code, w.Header().Get("Allow"))
+	}
+}
+
+// A submission that can be told from none gets its id, whatever its wait ends in.
+func TestSubmit_ErrorOfTheWaitIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	w := b.submit(submitted, "Prefer", "wait=1")
+	if w.Code != 202 {
+		t.Errorf("got %d", w.Code)
+	}
+	b = setup(t, nil)
+	b.calls.refuses = llmq.Errorf(llmq.CodeIdempotencyMismatch, "another body")
+	if w := b.submit(submitted); w.Code != 422 || nativeErrorOf(t, w).Code != "idempotency_mismatch" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	b.calls.refuses = llmq.Errorf(llmq.CodeQueueUnavailable, "down").After(2 * time.Second)
+	if w := b.submit(submitted); w.Code != 503 || !nativeErrorOf(t, w).Retryable || nativeErrorOf(t, w).RetryAfterMS != 2000 || w.Header().Get("Retry-After") != "2" {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	b.calls.refuses = fmt.Errorf("wrapped: %w", context.DeadlineExceeded)
+	if w := b.submit(submitted); w.Code != 500 || strings.Contains(w.Body.String(), "deadline exceeded") {
+		t.Errorf("got %d %s", w.Code, w.Body)
+	}
+	var none *llmq.Error
+	if errors.As(b.calls.refuses, &none) {
+		t.Error("a foreign error is one of ours")
+	}
+}
