@@ -69,7 +69,7 @@ func (x *exchange) passOn(ctx context.Context, s llmq.Stream, at int64) error {
 			x.send(f, f.alive)
 		case ctx.Err() != nil: // the door waits no longer: the reader comes back by itself
 			x.send(f, []byte(": come back\nretry: 1000\n\n"))
-			return nil
+			return nil //nolint:nilerr // the context ended, and nothing failed
 		default:
 			e := llmq.AsError(err)
 			if x.answered {

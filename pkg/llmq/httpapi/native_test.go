@@ -252,8 +252,11 @@ func TestCalls_Scopes(t *testing.T) {
 		method, path string
 		scope        auth.Scope
 	}{
-		{http.MethodPost, "", auth.ScopeSubmit}, {http.MethodGet, "/r-1", auth.ScopeRead}, {http.MethodGet, "/r-1/result", auth.ScopeRead},
-		{http.MethodGet, "/r-1/stream", auth.ScopeRead}, {http.MethodDelete, "/r-1", auth.ScopeCancel},
+		{http.MethodPost, "", auth.ScopeSubmit},
+		{http.MethodGet, "/r-1", auth.ScopeRead},
+		{http.MethodGet, "/r-1/result", auth.ScopeRead},
+		{http.MethodGet, "/r-1/stream", auth.ScopeRead},
+		{http.MethodDelete, "/r-1", auth.ScopeCancel},
 	} {
 		for scope, key := range keys {
 			b := setup(t, nil)

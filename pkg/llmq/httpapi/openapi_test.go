@@ -276,7 +276,9 @@ func TestOpenAPI_AnswersAreAsDescribed(t *testing.T) {
 			}
 			for _, c := range someCalls() {
 				b := setup(t, ok)
-				b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) { return &scripted{parts: []part{{0, "", io.EOF}}}, nil }
+				b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) {
+					return &scripted{parts: []part{{0, "", io.EOF}}}, nil
+				}
 				b.calls.follow = func(int64) (llmq.Stream, error) { return &scripted{parts: []part{{0, "", io.EOF}}}, nil }
 				b.stands(c)
 				if w := ask(b, pathOf(rt)); w.Code == http.StatusNotFound {
