@@ -19,6 +19,7 @@ type Standing struct {
 	LeaseEnds time.Time // of who has it; zero: nobody has
 	Next      time.Time // of a deferral: it can't be taken before
 	Attempts  int
+	Begun     bool  // as [Store.Begun]: its provider may have been called
 	Streamed  int64 // bytes of its reply that have been passed on while it came; 0 where none were
 }
 
@@ -40,6 +41,7 @@ func (s *Store) Standing(b *luascript.Batch, tenant, id string) luascript.Pendin
 			Done: c["state"] == "done", Cancelled: c["cancelled"] == "1",
 			Attempts: int(number(c["attempts"])), Streamed: number(c["streamed"]),
 		}
+		st.Begun = c["state"] == "running" || st.Attempts > 0 || number(c["takeovers"]) > 0
 		switch c["state"] {
 		case "done":
 			st.Dead = c["dead"] == "1"

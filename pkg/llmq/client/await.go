@@ -144,10 +144,17 @@ func (c *Client) unanswered(ctx context.Context, r llmq.Request) error {
 	switch tried, err := begun(); {
 	case err != nil:
 		return err
-	case tried:
-		return llmq.Errorf(llmq.CodeTimeout, "the request %s was begun and has no stored result by its deadline; its provider may have been called", r.ID)
+	default:
+		return unheard(r.ID, tried)
 	}
-	return llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", r.ID)
+}
+
+// unheard is the end of a request of which nothing is stored by its deadline.
+func unheard(id string, begun bool) *llmq.Error {
+	if begun {
+		return llmq.Errorf(llmq.CodeTimeout, "the request %s was begun and has no stored result by its deadline; its provider may have been called", id)
+	}
+	return llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", id)
 }
 
 // look reads the result once after the send, in case it came before the subscription

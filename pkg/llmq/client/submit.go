@@ -166,7 +166,11 @@ func place(call *llmq.Call, st claims.Standing, now time.Time) error {
 	case st.LeaseEnds.After(now):
 		call.State = llmq.StateRunning
 	case !st.Deadline.IsZero() && now.After(st.Deadline.Add(grace)):
-		over(llmq.StateExpired, llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", call.ID)
+		why := unheard(call.ID, st.Begun)
+		over(llmq.StateExpired, why.Code, "%s", why.Message)
+		if st.Begun {
+			call.State = llmq.StateFailed
+		}
 	default: // one whose worker has died waits for the next
 		call.State = llmq.StateQueued
 		if st.Next.After(now) {
@@ -219,11 +223,11 @@ func orNil(err error) error {
 	return lookupFailed(err)
 }
 
-// Withdraw is [Client.Cancel] of a call that is known, and returns where it stands then, without a reply: one that had ended before is as
+// Withdraw is [Client.Cancel] of a call that is known, and returns where it stands then, without a reply: one that had ended for good is as
 // it was. An id that is not known is [llmq.CodeCallNotFound] and leaves no trace.
 func (c *Client) Withdraw(ctx context.Context, tenant, id string) (llmq.Call, error) {
 	call, err := c.find(ctx, tenant, id)
-	if err == nil && !call.State.Over() {
+	if err == nil && (!call.State.Over() || call.State == llmq.StateDead) {
 		if _, err = c.Cancel(ctx, tenant, id); err == nil {
 			call, err = c.find(ctx, tenant, id)
 		}

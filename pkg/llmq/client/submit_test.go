@@ -190,8 +190,14 @@ func TestFind_EachEnd(t *testing.T) {
 		req := request()
 		req.ID = "late"
 		r.submit(req)
+		submitted("begun")
 		time.Sleep(93 * time.Second)
 		want("late", llmq.StateExpired, llmq.CodeExpired)
+		want("begun", llmq.StateFailed, llmq.CodeTimeout) // its worker has died over it
+
+		if call, err := r.Withdraw(t.Context(), "team", "dead"); err != nil || call.State != llmq.StateCancelled {
+			t.Errorf("a dead one, which might be sent again: %+v, %v", call, err)
+		}
 	})
 }
 

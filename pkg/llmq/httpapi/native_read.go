@@ -16,6 +16,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/auth"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
 )
 
@@ -175,7 +176,10 @@ func (h *Handler) readInner(r *llmq.Request, model string) (err error) {
 	if m := gjson.GetBytes(r.Body, "model"); r.Op.Wire() == llmq.WireOpenAI && m.Exists() && (m.Type != gjson.String || m.Str != model) {
 		return llmq.Errorf(llmq.CodeInvalidRequest, "body.model is not the text of model; leave it out or send the same").At("body.model")
 	}
-	if r.Stream, err = readStream(r.Op, r.Body); err != nil {
+	if r.Stream, err = opbody.Stream(r.Op, r.Body); err != nil {
+		return within("body", err)
+	}
+	if err := opbody.Check(r.Op, r.Body); err != nil {
 		return within("body", err)
 	}
 	return nil
