@@ -28,10 +28,11 @@ func (s State) Over() bool { return s != StateQueued && s != StateRunning }
 type Call struct {
 	ID       string
 	State    State
-	Created  time.Time // when it was submitted; zero: it came over a queue
-	Deadline time.Time // zero: likewise
-	Attempts int       // begun at providers, as far as it was noted: a running one tells every 10 s
-	Next     time.Time // queued: it is not tried again before; zero where it may be at once
-	Reply    *Reply    // done
-	Err      *Error    // over, and not done
+	Created  time.Time      // when it was submitted; zero: it came over a queue
+	Deadline time.Time      // zero: likewise
+	Attempts int            // begun at providers, as far as it was noted: a running one tells every 10 s
+	Next     time.Time      // queued: it is not tried again before; zero where it may be at once
+	Reply    *Reply         // done
+	Eta      *time.Duration // how long it was expected to wait for its start, as told by its submission; nil where nobody knows
+	Err      *Error         // over, and not done
 }

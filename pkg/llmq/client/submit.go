@@ -34,9 +34,9 @@ func (c *Client) leave(ctx context.Context, r llmq.Request) (llmq.Call, error) {
 		return llmq.Call{}, err
 	}
 	hash := claims.BodyHash(r)
-	var sub claims.Submission
+	var sub submitted
 	err = c.outlast(ctx, r, func() error {
-		sub, _, err = c.submit(ctx, r, model, hash)
+		sub, err = c.submit(ctx, r, model, hash)
 		return err
 	}, func(lost error) error { return lost })
 	if err != nil {
@@ -50,17 +50,18 @@ func (c *Client) leave(ctx context.Context, r llmq.Request) (llmq.Call, error) {
 	var b luascript.Batch
 	marked := func() (bool, error) { return true, nil }
 	if !sub.Sent {
-		marked = c.Claims.MarkSent(&b, r)
+		marked = c.markSent(&b, r)
 	}
 	found := c.lookUp(&b, r.Tenant, r.ID)
 	if err := b.Run(ctx, c.Valkey); err != nil {
 		c.Log.Warn("submitted; where it stands can't be told", "request_id", r.ID, "error", err)
-		return llmq.Call{ID: r.ID, State: llmq.StateQueued, Created: time.Now(), Deadline: sub.Deadline}, nil
+		return llmq.Call{ID: r.ID, State: llmq.StateQueued, Created: time.Now(), Deadline: sub.Deadline, Eta: sub.eta}, nil
 	}
 	if ok, err := marked(); err != nil || !ok {
 		c.Log.Warn("send not noted; a repeat sends again", "request_id", r.ID, "error", err)
 	}
 	call, of, err := found(ctx)
+	call.Eta = sub.eta
 	if err == nil && of != "" && of != hash {
 		// The other body came over a queue, and no claim told of it yet when this one was recorded.
 		err = llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", r.ID)

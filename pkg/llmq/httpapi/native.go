@@ -32,7 +32,7 @@ func (h *Handler) submit(x *exchange, c auth.Caller) error {
 		waiting, done := context.WithTimeout(ctx, waits)
 		defer done()
 		if now, err := h.calls.Wait(waiting, req.Tenant, req.ID); err == nil {
-			call = now
+			now.Eta, call = call.Eta, now
 		} else {
 			h.log.WarnContext(x.r.Context(), "submitted call not waited for", "request_id", x.id, "error", err)
 		}
@@ -41,6 +41,7 @@ func (h *Handler) submit(x *exchange, c auth.Caller) error {
 		x.set("Preference-Applied", "wait="+strconv.Itoa(int(waits/time.Second)))
 	}
 	x.set("Location", "calls/"+call.ID)
+	x.setEta(call.Eta)
 	return x.answerCall(call, "calls/")
 }
 
