@@ -32,7 +32,7 @@ func (r *rig) find(id string, want llmq.State) llmq.Call {
 	return call
 }
 
-// A9, A10, E10: submitted, queued, done; sent once, however often it is submitted; its end is there for 24 h.
+// A9, A10, E10, DS54, DS55: submitted, queued, done; sent once, however often it is submitted; its end is there for 24 h.
 func TestSubmit_IsSentOnceAndKeptForADay(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(2*time.Second), func(t *testing.T, r *rig) {
@@ -101,7 +101,7 @@ func TestSubmit_QueueDownIsUnavailable(t *testing.T) {
 	})
 }
 
-// A9, KT6: what nobody knows, what is another tenant's, and what is no id.
+// A9, KT6, DS55: what nobody knows, what is another tenant's, and what is no id.
 func TestFind_OfWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
