@@ -26,7 +26,7 @@ func (c *Client) Submit(ctx context.Context, r llmq.Request) (llmq.Call, error) 
 }
 
 func (c *Client) leave(ctx context.Context, r llmq.Request) (llmq.Call, error) {
-	if err := check(r); err != nil {
+	if err := c.check(r); err != nil {
 		return llmq.Call{}, err
 	}
 	model, _, err := c.cfg.Catalogue.Resolve(r.Model, r.Op.Wire())
