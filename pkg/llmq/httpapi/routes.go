@@ -21,7 +21,7 @@ const (
 	callID  = "{id}"
 )
 
-// native begins the paths that are neither OpenAI's nor Bedrock's but our own (docs/adr/0020).
+// native begins the paths that are neither OpenAI's nor Bedrock's but our own (docs/adr/0021).
 const native = "/llmq/v1"
 
 // maxPathBytes bounds a path as it came (SECURITY-DESIGN IN1).
