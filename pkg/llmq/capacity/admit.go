@@ -55,6 +55,11 @@ type Admission struct {
 	InUse   int           // slots held of the target, this one included
 	Limit   int           // slots of the target as learned so far
 	Place   int           // of a refused rt call among those that wait, from 1; 0 when it does not wait
+
+	// Wait is what a refused rt call is told when it gives up: how long it would have to wait if it came anew, behind all that
+	// wait (their number ÷ the learned rate, a minute at most) and not before its tokens are there. Never less than Retry,
+	// which has it look in more often; 0 when Granted.
+	Wait time.Duration
 }
 
 // Admit asks for all that a call needs. What [Gate.Check] refuses is not sent; the answer is
@@ -77,11 +82,11 @@ func (g *Gate) Admit(b *luascript.Batch, a Ask) luascript.Pending[Admission] {
 		fmt.Sprintf("%d %d %d", t.MaxConcurrency, t.Limits.Lanes[a.Lane], t.Shared.MaxConcurrency),
 		budgets[0], budgets[1], budgets[2], budgets[3])
 	return func() (Admission, error) {
-		v, err := call.Ints(7)
+		v, err := call.Ints(8)
 		if err != nil {
 			return Admission{}, err
 		}
-		got := Admission{Missing: Missing(v[0]), Retry: time.Duration(v[1]) * time.Millisecond, InUse: int(v[2]), Limit: int(v[3]), Place: int(v[6])}
+		got := Admission{Missing: Missing(v[0]), Retry: time.Duration(v[1]) * time.Millisecond, InUse: int(v[2]), Limit: int(v[3]), Place: int(v[6]), Wait: time.Duration(v[7]) * time.Millisecond}
 		if got.Missing == MissingNothing {
 			got.Granted, got.Tokens, got.Slot = true, a.Tokens, Slot{ask: a, stamp: v[4], at: v[5]}
 		}

@@ -207,21 +207,26 @@ func TestGate_WaitingCallsAreToldTheirTurn(t *testing.T) {
 		for i := range 10 {
 			d.admit(rtCall(at, strconv.Itoa(i)))
 		}
-		for i := 1; i <= 10; i++ {
+		for i := 1; i <= 30; i++ {
 			a := rtCall(at, "w"+strconv.Itoa(i))
 			a.Until = time.Now().Add(time.Duration(i) * time.Minute)
-			got := d.admit(a)
-			if want := max(50*time.Millisecond, time.Duration(i)*100*time.Millisecond); got.Place != i || got.Retry != want {
-				t.Errorf("place %d, retry %v, want %d and %v: ten started within the last second", got.Place, got.Retry, i, want)
+			got, want := d.admit(a), time.Duration(i)*100*time.Millisecond
+			if got.Place != i || got.Retry != min(time.Second, want) || got.Wait != want {
+				t.Errorf("place %d, retry %v, wait %v; want %d, and both %v but the first no longer than 1s: ten started within the last second", got.Place, got.Retry, got.Wait, i, want)
 			}
 		}
-		if st := d.peek(at); st.Waiting != 10 {
-			t.Errorf("%d wait, want 10", st.Waiting)
+		first := rtCall(at, "w1")
+		first.Until = time.Now().Add(time.Minute)
+		if got := d.admit(first); got.Place != 1 || got.Retry != 100*time.Millisecond || got.Wait != 3*time.Second {
+			t.Errorf("the first, again: %+v; want it to look in soon, and if it gave up to stand behind 30", got)
+		}
+		if st := d.peek(at); st.Waiting != 30 {
+			t.Errorf("%d wait, want 30", st.Waiting)
 		}
 		d.abandon(Ask{Target: at, Lane: llmq.LaneRT, CallID: "w1"})
 		time.Sleep(2 * time.Minute)
-		if st := d.peek(at); st.Waiting != 8 {
-			t.Errorf("%d wait, want 8: one gave up and one's deadline has passed", st.Waiting)
+		if st := d.peek(at); st.Waiting != 28 {
+			t.Errorf("%d wait, want 28: one gave up and one's deadline has passed", st.Waiting)
 		}
 	})
 }

@@ -126,7 +126,7 @@ func (m *model) admit(rt *rapid.T) {
 	if !got.Granted && free && lane == llmq.LaneRT { // background may have to wait for its turn
 		rt.Fatalf("%s of %s got %+v, and the rule has all it needs", id, lane, got)
 	}
-	if got.Granted != (got.Missing == MissingNothing && got.Retry == 0) || !got.Granted && got.Retry < 50*time.Millisecond {
+	if got.Granted != (got.Missing == MissingNothing && got.Retry == 0 && got.Wait == 0) || got.Wait < got.Retry || !got.Granted && got.Retry < 50*time.Millisecond {
 		rt.Fatalf("the answer is at odds with itself: %+v", got)
 	}
 	if !got.Granted {

@@ -30,5 +30,5 @@ func (d denying) admit(b *luascript.Batch, a ask) luascript.Pending[admission] {
 	if s.Closed {
 		short = targetClosed
 	}
-	return func() (admission, error) { return admission{short: short, retry: s.Retry}, nil }
+	return func() (admission, error) { return admission{short: short, retry: s.Retry, wait: s.Retry}, nil }
 }

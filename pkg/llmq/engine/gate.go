@@ -44,6 +44,7 @@ type admission struct {
 	slot    capacity.Slot // valid when granted
 	short   shortage      // what was missing when not
 	retry   time.Duration // when to ask again when not
+	wait    time.Duration // how long an rt request that came anew would wait
 	sooner  bool          // it may be there sooner: calls in flight give back what they don't use of their tokens
 	unheard bool          // the store did not answer, so nothing is known
 	never   *llmq.Error   // why it can never be granted; nothing was asked then
@@ -73,7 +74,7 @@ func (g slots) admit(b *luascript.Batch, a ask) luascript.Pending[admission] {
 		if errors.Is(err, capacity.ErrAboveBurst) || errors.Is(err, capacity.ErrZeroRate) {
 			return admission{never: llmq.AsError(err)}, nil
 		}
-		out := admission{granted: got.Granted, slot: got.Slot, retry: got.Retry}
+		out := admission{granted: got.Granted, slot: got.Slot, retry: got.Retry, wait: got.Wait}
 		switch {
 		case got.Missing == capacity.MissingHealth:
 			out.short = targetClosed

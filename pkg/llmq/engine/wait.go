@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -20,16 +22,19 @@ const (
 	longestPause = 2 * retryFull
 	// retryFull is the first pause.
 	retryFull = 100 * time.Millisecond
+	// leastTold is the soonest that a caller is told to come again (FEATURES C14).
+	leastTold = 50 * time.Millisecond
 )
 
 // wait is one wait for a slot.
 type wait struct {
-	until   time.Time     // nothing is asked after it
-	stepEnd time.Time     // when an rt request looks elsewhere
-	pause   time.Duration // before the next try
-	hops    int           // steps passed by since the last pause
-	dark    bool          // the state store did not answer at least once
-	least   time.Duration // the soonest that any step may be asked again with success; 0 is unknown
+	until   time.Time         // nothing is asked after it
+	stepEnd time.Time         // when an rt request looks elsewhere
+	pause   time.Duration     // before the next try
+	hops    int               // steps passed by since the last pause
+	dark    bool              // the state store did not answer at least once
+	least   time.Duration     // the soonest that any step may be asked again with success; 0 is unknown
+	anew    map[int]time.Time // by step: when one that came anew would start there, by its latest answer
 }
 
 // acquire waits for a slot while the claim is kept. It returns nil once there is one. An rt request walks
@@ -38,7 +43,7 @@ type wait struct {
 func (r *run) acquire(ctx context.Context) *ending {
 	began := time.Now()
 	defer func() { r.waited += time.Since(began) }()
-	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: retryFull}
+	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: retryFull, anew: map[int]time.Time{}}
 	switch {
 	case r.Direct:
 		w.until = began
@@ -69,7 +74,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			continue
 		}
 		w.dark = w.dark || a.unheard
-		w.hear(a, r.Request.Lane)
+		w.hear(a, r.come().Step)
 		over, hopped := r.hop(&w, a)
 		if over && !r.Direct {
 			return r.nowhere(a)
@@ -86,15 +91,25 @@ func (r *run) acquire(ctx context.Context) *ending {
 	}
 }
 
-// hear notes what an answer says of when to come again. A queued request that may have its tokens sooner
-// is not sent away for as long as the answer says; the caller of an rt request is told when they are sure to be there.
-func (w *wait) hear(a *admission, l llmq.Lane) {
-	if a.sooner && l != llmq.LaneRT {
-		return
-	}
-	if a.retry > 0 && (w.least == 0 || a.retry < w.least) {
+// hear notes what an answer of a step says of when to come again. A queued request that may have its tokens sooner
+// is not sent away for as long as the answer says.
+func (w *wait) hear(a *admission, step int) {
+	if a.retry > 0 && !a.sooner && (w.least == 0 || a.retry < w.least) {
 		w.least = a.retry
 	}
+	if a.wait > 0 {
+		w.anew[step] = time.Now().Add(a.wait)
+	}
+}
+
+// told is what the caller of an rt request is told of when to come again: when its tokens are sure to be there, and its turn
+// would have come. 0 is unknown.
+func (w *wait) told() time.Duration {
+	if len(w.anew) == 0 {
+		return 0
+	}
+	first := slices.MinFunc(slices.Collect(maps.Values(w.anew)), time.Time.Compare)
+	return max(time.Until(first), leastTold)
 }
 
 // soonest is when asking again may help.
@@ -182,19 +197,22 @@ func (r *run) unadmitted(ctx context.Context, a ask, err error) {
 func (r *run) nowhere(a *admission) *ending {
 	failure := r.failure
 	if failure == nil {
-		failure = r.short(a.retry, a.short)
+		failure = r.short(a.wait, a.short)
 	}
 	return &ending{result: llmq.Result{Err: failure}, slot: cutOff()}
 }
 
-// short words the lack of a slot or of budget, and that a target is left alone.
-func (r *run) short(retry time.Duration, why shortage) *llmq.Error {
-	after := max(retry, time.Second)
+// short words the lack of a slot or of budget, and that a target is left alone. after is when the caller may come again with
+// success (FEATURES C8); 0 is unknown.
+func (r *run) short(after time.Duration, why shortage) *llmq.Error {
+	if after == 0 {
+		after = time.Second
+	}
 	switch why {
 	case shortOfRate:
 		return llmq.Errorf(llmq.CodeRateLimited, "the budget of calls or tokens of %s is used up", r.target()).After(after)
 	case targetClosed:
-		return llmq.Errorf(llmq.CodeNoCapacity, "%s has failed again and again and is left alone; it is tried again in %s", r.target(), after.Round(time.Second)).After(after)
+		return llmq.Errorf(llmq.CodeNoCapacity, "%s has failed again and again and is left alone; it is tried again in %s", r.target(), max(after.Round(time.Second), time.Second)).After(after)
 	default:
 		return llmq.Errorf(llmq.CodeNoCapacity, "no slot came free at %s in the time that a live call waits", r.target()).After(after)
 	}
@@ -219,7 +237,7 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 	case r.Direct:
 		return release(w.least, reasonNoCapacity)
 	case r.Request.Lane == llmq.LaneRT:
-		failure := r.short(w.least, a.short)
+		failure := r.short(w.told(), a.short)
 		if a.short == targetClosed && r.failure != nil {
 			failure = r.failure // what its own attempt got tells more
 		}

@@ -43,6 +43,63 @@ func TestRun_RTWaitsForASlotThenFails(t *testing.T) {
 	})
 }
 
+// C8, C14: who gives up is told how long it would have to wait if it came anew, behind all that wait, at the rate at which calls
+// start. What has it look in often is another figure.
+func TestRun_RTThatGivesUpIsToldHowLongTheQueueIs(t *testing.T) {
+	t.Parallel()
+	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+		const waiting, every = 9, 2 * time.Second
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		held := capacity.Admission{}
+		next := func(i int) { // somebody gets the slot in the moment in which it comes free
+			held = batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
+				if i > 0 {
+					r.capacity.Settle(b, held.Slot, capacity.Outcome{Ending: capacity.OK})
+				}
+				return r.capacity.Admit(b, askFor(target(), fmt.Sprint("runs-", i)))
+			})
+			if !held.Granted {
+				t.Errorf("%d got no slot: %+v", i, held)
+			}
+		}
+		r.occupy()() // from here on the store knows both scripts, and runs them in the order in which they are sent
+		next(0)
+		for i := range waiting {
+			batch(r, func(b *luascript.Batch) luascript.Pending[capacity.Admission] {
+				a := askFor(target(), fmt.Sprint("waits-", i))
+				a.Until = time.Now().Add(time.Hour)
+				return r.capacity.Admit(b, a)
+			})
+		}
+		go func() {
+			defer close(stopped)
+			for i := 1; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(every):
+					next(i)
+				}
+			}
+		}()
+		req := request()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "abandoned")
+		close(stop)
+		<-stopped
+		e := r.wantStored(req, llmq.CodeNoCapacity)
+		if want := (waiting + 1) * every; e.RetryAfter < want*8/10 || e.RetryAfter > want*12/10 {
+			t.Errorf("told to come again in %v, want about %v: it and %d others wait, and one starts every %v", e.RetryAfter, want, waiting, every)
+		}
+		asked := 0
+		for range r.trips.Seen() {
+			asked++
+		}
+		if asked < 100 {
+			t.Errorf("%d round trips in 30 s, want it to look in all the time", asked)
+		}
+	})
+}
+
 func TestRun_RTWithoutAWaitAsksOnceThenFails(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {

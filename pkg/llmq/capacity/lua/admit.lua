@@ -1,6 +1,6 @@
 #!lua
 -- admit.lua: may this call start now? Everything it needs is taken, or nothing is and the answer says what
--- was missing and when to ask again.
+-- was missing, when to ask again and how long an rt call that came anew would have to wait.
 -- KEYS[1] llmq:<env>:cap:{cap}:epoch  string  when admissions begin, in ms; none: the store was wiped
 -- KEYS[2] llmq:<env>:cap:{cap}:<alias>@<target>:state    hash  the law's fields, ok, rpm, tpm, breaker, waits, calls by other endings
 -- KEYS[3] llmq:<env>:cap:{cap}:<alias>@<target>:rt       zset  call id -> lease end in ms
@@ -26,9 +26,9 @@
 -- ARGV[11] tpm      string: of tokens
 -- ARGV[12] shared_rpm  string: the provider's
 -- ARGV[13] shared_tpm  string: of tokens
--- Returns {missing, retry_ms, in_use, limit, stamp, at, place}; at 0: nobody knows any more; missing 0 granted, 1 to 5 as the law says,
--- 6 lane cap, 7 provider's cap, 8 calls and 9 tokens per minute, 10 and 11 the provider's, 12 breaker,
--- 13 nothing is admitted after a wipe.
+-- Returns {missing, retry_ms, in_use, limit, stamp, at, place, wait_ms}; at 0: nobody knows any more;
+-- missing 0 granted, 1 to 5 as the law says, 6 lane cap, 7 provider's cap, 8 calls and 9 tokens per minute, 10 and 11
+-- the provider's, 12 breaker, 13 nothing is admitted after a wipe.
 -- include law.lua
 local function rates_of() -- a chunk costs time when it is set up, so what is seldom needed is so when it is
 -- include rates.lua
@@ -56,6 +56,7 @@ local QUARANTINE_MS = 15000 -- live workers renew every 10 s: by then every call
 local FAR_MS = 1e14 -- beyond it no time is exact: the law's numbers are below
 local AT_ONCE = 64 -- leases that one call clears away
 local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 1000 -- the rate is a guess: who waits live looks in
+local FEW, WAIT_MAX_MS = 4, 60000 -- fewer starts of a window tell no rate; a guess is a minute at most
 local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 
 local fields = redis.call('HMGET', state, law.FIELDS[1], 'ok', 'rpm', 'tpm', 'breaker', 'waits')
@@ -73,7 +74,7 @@ end
 local flow = fields[1] and match(fields[1], '^%d %d+ %d+ %d+ .*') or nil -- phase and limits
 if not flow then
   local opens = opened()
-  if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0 } end
+  if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0, opens - now } end
 end
 local sound, s = pcall(law.load, now, ARGV[8], { flow })
 if not sound then s = law.load(now, ARGV[8], {}) end
@@ -107,6 +108,7 @@ if well then lawful(law.ended, now, now, 0, 'ok', tonumber(owed), 0, in_use) end
 -- What is missing. The law is asked last, and only when all else is there: it learns from what it held
 -- back itself.
 local missing, retry, ahead = 0, 0, 0
+local counted, pace -- of the budget that is missing: retry is for so many such calls, and each more takes it so many ms
 local breaker, b
 if breaker_text then
   breaker = breaker_of()
@@ -136,7 +138,7 @@ if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[
     if config == '' or cost == 0 and rates.known(text) then return end -- the first begins the budget, as it may owe in the end
     local wait, drawn = rates.draw(now, config, text, not rt, need, cost)
     if not wait then wait, drawn = rates.draw(now, config, rates.empty(config, opened() - QUARANTINE_MS), not rt, need, cost) end
-    if wait > retry then missing, retry = code, wait end
+    if wait > retry then missing, retry, counted, pace = code, wait, need / cost, cost * 60000 / match(config, '%d+') end
     return drawn
   end
   rpm, tpm = draw(RPM, ARGV[10], fields[3], 1 + ahead, 1), draw(TPM, ARGV[11], fields[4], tokens, tokens)
@@ -158,7 +160,7 @@ if missing > 0 then
 else
   again = redis.call('ZADD', own, 'NX', lease_end, id) == 0
 end
-local place, stamp, admitted_at, changed = 0, 0, now
+local place, wait, stamp, admitted_at, changed = 0, 0, 0, now
 if again then
   local held_until = tonumber(redis.call('ZSCORE', own, id))
   admitted_at = held_until == floor(held_until) and held_until - ARGV[4] or 0
@@ -168,20 +170,26 @@ if again then
   changed = lawful(law.dump)
   missing, retry, stamp = 0, 0, s.clock_at
 elseif missing > 0 then
+  local crowd = ahead + 1 -- who comes anew stands behind all that wait
   if rt and missing ~= BREAKER and until_ms > now then
-    live(waiting)
-    redis.call('ZADD', waiting, ARGV[6], id)
+    crowd = live(waiting) + redis.call('ZADD', waiting, ARGV[6], id)
     place = redis.call('ZRANK', waiting, id) + 1
   end
+  wait = retry
   if missing ~= BREAKER then -- when as many have started as are ahead of it
-    local turn = lawful(function(law_state)
+    local turn, sure = lawful(function(law_state)
       local started = max(law_state.previous_starts, law_state.window_starts)
-      if law_state.starts.limit > 0 then return 60000000 / law_state.starts.limit end
-      return started > 0 and law_state.config.window_ms / started or RETRY_MS
+      if law_state.starts.limit > 0 then return 60000000 / law_state.starts.limit, true end
+      return started > 0 and law_state.config.window_ms / started or RETRY_MS, started >= FEW
     end)
     local least, most = RETRY_MS, RETRY_MAX_MS
-    if rt then least, most = RETRY_RT_MS, RETRY_RT_MAX_MS end
+    if rt then
+      least, most = RETRY_RT_MS, RETRY_RT_MAX_MS
+      local due = pace and retry + (crowd - counted) * pace or crowd * (sure and turn or lawful(law.turn, now))
+      wait = max(wait, min(WAIT_MAX_MS, math.ceil(due)))
+    end
     retry = max(least, min(most, math.ceil(max(1, place) * turn)), retry)
+    wait = max(wait, retry)
   end
   changed = lawful(law.dump)
   if place > 0 and until_ms > waits then changed[#changed + 1], changed[#changed + 2] = 'waits', ARGV[6] end
@@ -209,4 +217,4 @@ if lapsed_here > 0 and type(redis.pcall('HINCRBY', state, 'lapsed', lapsed_here)
   redis.call('HSET', state, 'lapsed', lapsed_here)
 end
 local limit = max(1, floor(s.slots.limit / 1000))
-return { missing, retry, in_use, cap > 0 and min(limit, cap) or limit, stamp, admitted_at, place }
+return { missing, retry, in_use, cap > 0 and min(limit, cap) or limit, stamp, admitted_at, place, wait }

@@ -108,8 +108,16 @@ local function make()
     return list
   end
 
+  -- turn is how many ms lie between two starts, by what started in the last minute. Where nothing did, it is more
+  -- than that long.
+  local function turn(s, now)
+    local taken, elapsed = last_minute(s, s.starts, max(now + s.clock_offset, s.clock_at))
+    return elapsed * 1000 / max(1000, taken)
+  end
+
   return { parse = parse, text_of = text_of, fresh = fresh, turn_rings = turn_rings, close_window = close_window,
-    end_check = end_check, reopen = reopen, refused = refused, undone = undone, facts = facts }
+    end_check = end_check, reopen = reopen, refused = refused, undone = undone, facts = facts,
+    turn = turn }
 end
 
 local rare
@@ -238,3 +246,5 @@ end
 
 -- facts tells what is known, for status: see ReadLearned in law_learned.go.
 function law.facts(s, now) return rarely().facts(s, now) end
+
+function law.turn(s, now) return rarely().turn(s, now) end
