@@ -124,6 +124,8 @@ func (a *app) refusal(r *remote.Refused) (code int, next string) {
 		return exitFailed, "it has no such path: is it llmq's?"
 	case r.RetryAfter > 0:
 		return exitFailed, fmt.Sprintf("ask again after %v", r.RetryAfter)
+	case r.Code == "call_not_found":
+		return exitFailed, "a key sees the calls of its own tenant, for a day after their deadline"
 	case r.Field == "queue":
 		return exitFailed, "llmq queues lists them"
 	case r.Field == "kid":

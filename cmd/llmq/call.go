@@ -22,7 +22,7 @@ type calling struct {
 	op, model, file        string
 	lane, id, fallback     string
 	timeoutSecs, maxTokens int
-	stream                 bool
+	stream, submit         bool
 }
 
 // The ops by their names on the command line.
@@ -58,6 +58,7 @@ program a line of JSON for each event.`,
 	f.StringVar(&ask.lane, "lane", "", "rt, bg or bulk; rt where nothing is said")
 	f.IntVar(&ask.timeoutSecs, "timeout-secs", 0, "until when it must be done; 0 is the lane's own")
 	f.StringVar(&ask.fallback, "fallback", "", "chain or target: whether another model may stand in")
+	f.BoolVar(&ask.submit, "submit", false, "leave the call and show its id; llmq request result fetches the reply within a day")
 	f.StringVar(&ask.id, "id", "", "the call's id: a repeat takes up the call that runs, or gets its stored reply")
 	// Its errors are those of a name that is no flag.
 	_ = c.RegisterFlagCompletionFunc("model", a.completeModels)
@@ -70,6 +71,8 @@ func (a *app) runCall(ctx context.Context, ask calling, args []string) error {
 	switch {
 	case !slices.Contains([]string{opChat, opConverse, opEmbed}, ask.op):
 		return usagef("--op is %q; it is chat, converse or embed", ask.op)
+	case ask.submit && ask.stream:
+		return usagef("a call that is left is not streamed; leave out --stream")
 	case ask.op == opEmbed && ask.stream:
 		return usagef("an embedding comes whole; leave out --stream")
 	case len(args) == 1 && ask.file != "" || len(args) == 0 && ask.file == "":
@@ -85,6 +88,9 @@ func (a *app) runCall(ctx context.Context, ask calling, args []string) error {
 	}
 	if ask.model == "" {
 		return a.whichModel(ctx, door)
+	}
+	if ask.submit {
+		return a.submit(ctx, door, ask, body)
 	}
 	resp, err := door.Do(ctx, http.MethodPost, ask.path(), ask.headers(), body)
 	if err != nil {

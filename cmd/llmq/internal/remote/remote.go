@@ -82,7 +82,7 @@ func (r *Remote) Get(ctx context.Context, path string, query url.Values) (json.R
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return r.ask(ctx, http.MethodGet, path, nil)
+	return r.Ask(ctx, http.MethodGet, path, nil)
 }
 
 // Post sends an object and reads what the API answers.
@@ -91,10 +91,11 @@ func (r *Remote) Post(ctx context.Context, path string, in any) (json.RawMessage
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
-	return r.ask(ctx, http.MethodPost, path, body)
+	return r.Ask(ctx, http.MethodPost, path, body)
 }
 
-func (r *Remote) ask(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
+// Ask sends a request whose answer is JSON, and returns that as it is.
+func (r *Remote) Ask(ctx context.Context, method, path string, body []byte) (json.RawMessage, error) {
 	resp, err := r.Do(ctx, method, path, nil, body)
 	if err != nil {
 		return nil, err
