@@ -114,6 +114,28 @@ func TestCLI_OperatesARealCloud(t *testing.T) {
 	if _, told := c.as(mine, 4, nil, "call", "hello", "--model", rig.ModelChat, "--lane", "bulk"); !strings.Contains(told, "forbidden") {
 		t.Errorf("a lane that the key has not: %s", told)
 	}
+	var left struct{ ID, State string }
+	c.run(0, &left, "call", "hello", "--model", rig.ModelChat, "--submit")
+	if c.run(0, &left, "request", "show", left.ID, "--wait", "30"); left.State != "done" {
+		t.Errorf("left = %+v", left)
+	}
+	if out, _ := c.run(0, nil, "request", "result", left.ID); !strings.Contains(out, "hello") {
+		t.Errorf("its result = %s", out)
+	}
+	if c.run(0, &left, "request", "cancel", left.ID); left.State != "done" {
+		t.Errorf("cancelled late = %+v", left)
+	}
+	var set struct{ Changed []struct{ Name, After string } }
+	if c.run(0, &set, "settings", "set", "--model", rig.ModelEmbed, "retry_max_secs=29"); len(set.Changed) != 1 || set.Changed[0].After != "29" {
+		t.Errorf("set = %+v", set)
+	}
+	if out, _ := c.run(0, nil, "settings", "--model", rig.ModelEmbed); !strings.Contains(out, "live:model") {
+		t.Errorf("settings = %s", out)
+	}
+	c.run(0, nil, "settings", "unset", "--model", rig.ModelEmbed, "retry_max_secs")
+	if _, told := c.run(1, nil, "settings", "set", "--model", rig.ModelEmbed, "retry_max_sec=29"); !strings.Contains(told, "did you mean retry_max_secs?") {
+		t.Errorf("a misspelt setting: %s", told)
+	}
 	var key struct{ State string }
 	if c.run(0, &key, "keys", "revoke", kid); key.State != "revoked" {
 		t.Errorf("revoked = %+v", key)
