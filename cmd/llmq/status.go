@@ -13,6 +13,7 @@ import (
 
 	"github.com/llm-queue/llmq/cmd/llmq/internal/remote"
 	"github.com/llm-queue/llmq/cmd/llmq/internal/table"
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
@@ -34,7 +35,8 @@ func (a *app) status() *cobra.Command {
 
 IN USE is calls in flight of how many may be now. LIMITED BY says where that comes from: configured, learned (from
 refusals that agree), suspected (refused at a different width each time), unproven (nothing was refused yet).
-RPM LEFT and TPM LEFT are what an rt call could draw at this instant. A program that reads --watch gets a line of JSON each time.`,
+RPM LEFT and TPM LEFT are what an rt call could draw at this instant, SHARED those of the provider's budget. A wider terminal shows
+more. A program that reads --watch gets a line of JSON each time.`,
 		Example: "  llmq status --watch",
 		Args:    noArgs,
 		RunE: a.does(func(ctx context.Context, _ []string) error {
@@ -161,15 +163,19 @@ func statusTables(st statusAnswer) []table.Table {
 	targets := table.Table{Title: "Targets", Columns: []table.Column{
 		{Head: "TARGET"},
 		{Head: "IN USE", Right: true},
+		{Head: "LANES", Drop: 5},
 		{Head: "LIMITED BY"},
 		{Head: "RT WAITS", Right: true, Drop: 3},
 		{Head: "RPM LEFT", Right: true},
 		{Head: "TPM LEFT", Right: true},
+		{Head: "SHARED RPM", Right: true, Drop: 4},
+		{Head: "SHARED TPM", Right: true, Drop: 4},
 		{Head: "BREAKER"},
 		{Head: "OK", Right: true, Drop: 2},
 		{Head: "THROTTLED", Right: true, Drop: 1},
 		{Head: "FAILED", Right: true, Drop: 1},
 		{Head: "NOTE"},
+		{Head: "LEARNED", Drop: 6},
 	}}
 	for _, t := range st.Targets {
 		targets.Rows = append(targets.Rows, targetCells(t))
@@ -228,7 +234,7 @@ func count(n int, s table.Style) table.Cell {
 func targetCells(t admin.TargetStatus) []table.Cell {
 	cells := []table.Cell{table.Text(t.Target)}
 	if t.TargetUse == nil {
-		cells = append(cells, make([]table.Cell, 9)...)
+		cells = append(cells, make([]table.Cell, 12)...)
 		return append(cells, table.Cell{Text: t.Error, Style: table.Bad})
 	}
 	u := t.TargetUse
@@ -244,9 +250,22 @@ func targetCells(t admin.TargetStatus) []table.Cell {
 		note = table.Cell{Text: "nothing starts for " + (time.Duration(u.QuarantineMS) * time.Millisecond).Round(time.Second).String() + ": the state store is new", Style: table.Warn}
 	}
 	return append(cells,
-		table.Text(fmt.Sprintf("%d/%d", u.InUse, u.Limit)), table.Text(u.LimitIs), count(u.Waiting, table.Warn),
-		left(u.Budgets.RPMLeft, t.Caps.RPM), left(u.Budgets.TPMLeft, t.Caps.TPM), breaker,
-		count(u.Ended[capacity.OK], table.Plain), count(u.Ended[capacity.Throttled], table.Warn), count(u.Ended[capacity.Failed], table.Bad), note)
+		table.Text(fmt.Sprintf("%d/%d", u.InUse, u.Limit)), table.Text(lanesInUse(u.Lanes)), table.Text(u.LimitIs), count(u.Waiting, table.Warn),
+		left(u.Budgets.RPMLeft, t.Caps.RPM), left(u.Budgets.TPMLeft, t.Caps.TPM),
+		left(u.Budgets.SharedRPMLeft, t.Caps.ProviderRPM), left(u.Budgets.SharedTPMLeft, t.Caps.ProviderTPM), breaker,
+		count(u.Ended[capacity.OK], table.Plain), count(u.Ended[capacity.Throttled], table.Warn), count(u.Ended[capacity.Failed], table.Bad), note,
+		table.Cell{Text: u.Learned, Style: table.Faint})
+}
+
+// lanesInUse says whose the slots in use are: "rt 2, bg 1".
+func lanesInUse(lanes map[llmq.Lane]int) string {
+	var parts []string
+	for _, l := range llmq.Lanes() {
+		if n := lanes[l]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", l, n))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // left is what is left of a budget: "6 of 60".

@@ -87,6 +87,7 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 			step("llmq will not find this cloud by itself: " + err.Error())
 		} else {
 			defer func() { err = errors.Join(err, putOut()) }()
+			step("llmq (go install ./cmd/llmq) finds it by itself: llmq status")
 		}
 	}
 	printReady(out, r)
