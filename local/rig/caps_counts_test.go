@@ -124,6 +124,18 @@ func (l *tally) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// count is how often messages that begin so were logged.
+func (l *tally) count(message string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for said, times := range l.seen {
+		if strings.HasPrefix(said, message) {
+			n += times
+		}
+	}
+	return n
+}
+
 // String lists the messages, each with its count.
 func (l *tally) String() string {
 	l.mu.Lock()
