@@ -44,6 +44,9 @@ func (r *rig) engine(store *results.Store) func() (client.Runner, error) {
 	})
 	return func() (client.Runner, error) {
 		r.engines.Add(1)
+		if r.engineErr != nil {
+			return nil, r.engineErr
+		}
 		return engine.New(engine.Config{Worker: "door", AttemptTimeout: time.Minute, RTCapacityWait: 30 * time.Second, Retry: retry.Default()}, engine.Deps{
 			Valkey: r.valkey, Catalogue: catalogue(), Claims: r.claims, Stops: stops, Capacity: capacity.New(r.space), Results: store,
 			Providers: map[string]provider.Provider{"p": r}, Log: r.logger,

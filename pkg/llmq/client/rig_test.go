@@ -26,6 +26,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
+	"github.com/llm-queue/llmq/pkg/llmq/routing"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
@@ -50,7 +51,9 @@ type rig struct {
 	putHang   bool                              // a body is not stored before its context ends
 	arrives   bool                              // a send that fails by time has reached the queue all the same
 	metrics   *telemetry.Recorder               // of a client that runs calls here
+	routing   routing.Rules                     // that such a client follows
 	provide   func(ctx context.Context, req provider.Request) (*provider.Response, error)
+	engineErr error        // there is none
 	engines   atomic.Int32 // made
 	provided  atomic.Int32 // calls of the provider by way of the client's own engine
 
@@ -257,6 +260,7 @@ func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve 
 	if cfg.SilentSends > 0 {
 		r.metrics = telemetry.NewRecorder()
 		deps.Direct, deps.Space, deps.Metrics, deps.Capacity = r.engine(store), r.space, r.metrics, capacity.New(r.space)
+		deps.Rules = func(context.Context) client.Rules { return client.Rules{Catalogue: cfg.Catalogue, Routing: r.routing} }
 	}
 	cl, err := client.New(cfg, deps)
 	if err != nil {

@@ -118,6 +118,7 @@ type rig struct {
 	wires    map[string]provider.Provider // providers beside that one, by name
 	models   []llmq.Model
 	rules    fallback.Rules
+	follows  func(context.Context) engine.Rules // nil: what the engine was made with holds
 	policy   retry.Policy
 	attempt  time.Duration // how long one may take
 	most     int           // failures that make poison
@@ -182,8 +183,8 @@ func (r *rig) newEngine(worker string, rtWait time.Duration) *engine.Engine {
 	providers["p"] = r.provider
 	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: r.attempt, FirstContent: time.Minute, Stall: 20 * time.Second, RTCapacityWait: rtWait, Retry: r.policy, MaxReceives: r.most, Fallback: r.rules}, engine.Deps{
 		Valkey: r.client, Catalogue: llmq.NewCatalogue(r.models), Claims: r.claims, Stops: r.stops, Capacity: r.capacity, Results: r.results,
-		Providers: providers,
-		Log:       slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Providers: providers, Rules: r.follows,
+		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		r.t.Fatalf("new engine: %v", err)
