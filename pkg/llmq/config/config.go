@@ -161,7 +161,7 @@ type Secret struct {
 // IsZero reports whether no reference is given.
 func (s Secret) IsZero() bool { return s == Secret{} }
 
-// ProviderType is the dialect of a provider's API.
+// ProviderType is the dialect of a provider's API: one of llmq's own, or of one that a program registers with package wiring.
 type ProviderType string
 
 const (
@@ -170,6 +170,9 @@ const (
 	// ProviderBedrock speaks Amazon Bedrock's API.
 	ProviderBedrock ProviderType = "bedrock"
 )
+
+// ProviderTypes lists llmq's own.
+func ProviderTypes() []ProviderType { return []ProviderType{ProviderBedrock, ProviderOpenAI} }
 
 // Provider is an endpoint that serves models.
 type Provider struct {
@@ -194,12 +197,21 @@ type Provider struct {
 	SharedRPM, SharedTPM int    // budgets over all its targets; 0 is none
 }
 
-// Wires lists what a provider of this type can speak.
+// Wires lists what a provider of this type can speak; nil of a type that is none of llmq's own, whose targets say it.
 func (p Provider) Wires() []llmq.Wire {
-	if p.Type == ProviderBedrock {
+	switch p.Type {
+	case ProviderBedrock:
 		return []llmq.Wire{llmq.WireConverse, llmq.WireInvoke}
+	case ProviderOpenAI:
+		return []llmq.Wire{llmq.WireOpenAI}
 	}
-	return []llmq.Wire{llmq.WireOpenAI}
+	return nil
+}
+
+// Denies reports whether DeniedHosts holds host, or a name that it lies below. It is given in small letters, without a dot at
+// its end.
+func (r Routing) Denies(host string) bool {
+	return slices.ContainsFunc(r.DeniedHosts, func(d string) bool { return host == d || strings.HasSuffix(host, "."+d) })
 }
 
 // Model is a model that callers can name.

@@ -33,15 +33,52 @@ func (c *checker) providers() {
 			if p.BaseURL != "" && c.aws() {
 				c.fault(path+".base_url", "is refused for type: bedrock on aws: endpoints of stand-ins are for kind: local only")
 			}
+		default:
+			if !c.declared(p) {
+				c.fault(path+".type", "%s is none of llmq's own, nor do its targets name wires, as those of a program's own do%s",
+					p.Type, didYouMean(string(p.Type), names(ProviderTypes()), "types"))
+			}
 		}
 		if !c.ok(path + ".allowed_cidrs") {
 			p.AllowedCIDRs = nil // what could not be read may have held the address
 		}
+		c.permitted(path, p)
 		if p.BaseURL != "" && c.ok(path+".base_url", "kind") {
 			if problem := checkBaseURL(c.cfg.Kind, p); problem != "" {
 				c.fault(path+".base_url", "%s", problem)
 			}
 		}
+	}
+}
+
+// declared reports whether p has targets and each names the wires that it speaks: then its type is no slip of the pen.
+func (c *checker) declared(p Provider) bool {
+	found := false
+	for _, m := range c.cfg.Models {
+		for _, t := range m.Targets {
+			if t.Provider == p.Name && len(t.Wires) == 0 {
+				return false
+			}
+			found = found || t.Provider == p.Name
+		}
+	}
+	return found
+}
+
+// permitted holds a provider against what the deployment allows at all (FEATURES D8). Doors, clients and workers
+// read the same file: where one may not send, none does.
+func (c *checker) permitted(path string, p Provider) {
+	if allowed := c.cfg.Routing.AllowedProviders; len(allowed) > 0 && c.ok("routing.allowed_providers") && !slices.Contains(allowed, p.Name) {
+		c.fault(path, "is not among routing.allowed_providers: take it out, with the targets that name it, or allow it")
+	}
+	at, host := path+".base_url", ""
+	if u, problem := parseURL(p.BaseURL); problem == "" {
+		host = u.Hostname()
+	} else if p.BaseURL == "" && p.Type == ProviderBedrock && p.Region != "" {
+		at, host = path+".region", "bedrock-runtime."+p.Region+".amazonaws.com"
+	}
+	if c.ok(at, "routing.denied_hosts") && c.cfg.Routing.Denies(host) {
+		c.fault(at, "leads to %s, which routing.denied_hosts holds or lies above", llmq.Clip(host, 100))
 	}
 }
 
@@ -238,7 +275,7 @@ func (c *checker) target(path string, m Model, t Target, byName map[string]Provi
 		return
 	}
 	for i, w := range t.Wires {
-		if !slices.Contains(p.Wires(), w) {
+		if p.Wires() != nil && !slices.Contains(p.Wires(), w) {
 			c.fault(listPath(path+".wires", i), "provider %s is of type %s, which can't speak %s; it speaks %s",
 				segment(p.Name), p.Type, w, strings.Join(names(p.Wires()), ", "))
 		}

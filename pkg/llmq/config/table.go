@@ -60,6 +60,7 @@ var (
 	aliasPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 	replyPattern    = regexp.MustCompile(`^[a-z0-9-]{1,48}=(s3|sqs:[A-Za-z0-9_-]{1,80})$`)
 	keyPattern      = regexp.MustCompile(`^[a-z0-9-]{1,48}$`)
+	deniedPattern   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 	shortPattern    = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 	regionPattern   = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
 	bucketPattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
@@ -256,8 +257,8 @@ func providerRows() []setting {
 	return []setting{
 		{path: "providers.*", form: formMap, pattern: shortPattern, required: true, doc: "endpoints that serve models", open: openProvider},
 		{
-			path: "providers.*.type", words: []string{"openai", "bedrock"}, required: true,
-			doc: "the dialect of its API", at: func(s *scope) any { return &s.provider.Type },
+			path: "providers.*.type", pattern: shortPattern, required: true,
+			doc: "the dialect of its API: openai, bedrock, or one that your own program registers (`wiring.WithProvider`), whose targets say their wires", at: func(s *scope) any { return &s.provider.Type },
 		},
 		{
 			path: "providers.*.base_url", defNote: "bedrock: AWS",

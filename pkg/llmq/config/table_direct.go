@@ -14,6 +14,9 @@ type Routing struct {
 	RT             RoutingMode // of models and providers that say nothing else; without Direct all is queued
 	RTQueuePercent Number      // of models and providers that say nothing else
 	Killed         bool        // nothing is queued; set live only
+
+	AllowedProviders []string // names of providers that may be called; empty is all
+	DeniedHosts      []string // that no provider may be called at, nor at what lies below them
 }
 
 // outages is what is done without a queue or a state store.
@@ -44,6 +47,14 @@ func outages() []setting {
 		{
 			path: "routing.rt_queue_percent", env: "LLMQ_ROUTING_RT_QUEUE_PERCENT", form: formNumber, def: "0", low: 0, high: 100, why: "it is a percentage",
 			doc: "sessions whose rt calls queue though routing.rt is auto or direct: a canary. A session stays on its side", at: func(s *scope) any { return &s.cfg.Routing.RTQueuePercent },
+		},
+		{
+			path: "routing.allowed_providers", env: "LLMQ_ALLOWED_PROVIDERS", form: formList, pattern: shortPattern, defNote: "all",
+			doc: "names of providers that may be called. With another in the file no process of the deployment starts, so that nothing is sent", at: func(s *scope) any { return &s.cfg.Routing.AllowedProviders },
+		},
+		{
+			path: "routing.denied_hosts", env: "LLMQ_DENIED_HOSTS", form: formList, pattern: deniedPattern, defNote: "none",
+			doc: "hosts, with all below them, that no provider may be called at, whatever else allows it. With one as base_url, or as Bedrock's host of a region, no process starts; a worker opens no connection to one", at: func(s *scope) any { return &s.cfg.Routing.DeniedHosts },
 		},
 	}
 }

@@ -20,6 +20,10 @@ type Network struct {
 	// environments may set it: in Lambda the Runtime API listens there.
 	Loopback bool
 
+	// Denied reports hosts that may not be called, whatever else allows them, given in small letters without a dot at the end.
+	// Nil denies none.
+	Denied func(host string) bool
+
 	// MaxIdle is how many connections to the endpoint are kept open while unused, at least one.
 	// With fewer than the calls that the process has in flight, each surplus call pays for a new
 	// connection. Default 64.

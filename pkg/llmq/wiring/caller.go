@@ -48,6 +48,9 @@ func (p *Process) client(background queue.Queue, tune func(*client.Config, *clie
 		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store, Rules: p.clientRules,
 	}
 	if p.Config.Routing.Direct != config.DirectOff {
+		if err := p.unmade(); err != nil { // now, and not in the first outage
+			return nil, err
+		}
 		deps.Direct = func() (client.Runner, error) { return p.engine() }
 	}
 	tune(&cfg, &deps)

@@ -25,8 +25,8 @@ type Program struct {
 // Open makes the program's side of a deployment from the configuration file that env names (os.Environ gives it), as the
 // functions are made from it. Its calls are the tenant's; the queues take them from a role or user that the
 // configuration lists under producers with that tenant. Connections are made on first use, and Close ends them.
-func Open(ctx context.Context, env []string, tenant string, log *slog.Logger) (*Program, error) {
-	p, err := New(ctx, env, log)
+func Open(ctx context.Context, env []string, tenant string, log *slog.Logger, opts ...Option) (*Program, error) {
+	p, err := New(ctx, env, log, opts...)
 	if err != nil {
 		return nil, err
 	}

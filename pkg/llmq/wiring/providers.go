@@ -19,6 +19,9 @@ func (p *Process) providers() (map[string]provider.Provider, error) {
 			return nil, err
 		}
 	}
+	if err := p.unmade(); err != nil {
+		return nil, err
+	}
 	out := make(map[string]provider.Provider, len(p.Config.Providers))
 	for _, c := range p.Config.Providers {
 		made, err := p.provider(c)
@@ -35,6 +38,7 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 		Loopback:       p.Config.Kind == config.KindLocal,
 		ConnectTimeout: c.ConnectTimeout, ReadTimeout: c.ReadTimeout,
 		MaxIdle: p.parallelism(),
+		Denied:  p.Config.Routing.Denies,
 		Wrap:    p.wrap,
 	}
 	if c.Private {
@@ -52,6 +56,9 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 			secret, err := p.secrets.Resolve(ctx, c.APIKey)
 			return secret.Reveal(), err
 		}
+	}
+	if make, ok := p.makers[c.Type]; ok {
+		return make(ProviderConfig{Provider: c, Key: key, Network: n})
 	}
 	if c.Type == config.ProviderBedrock {
 		b := bedrock.Config{Name: c.Name, Region: c.Region, Endpoint: c.BaseURL, APIKey: key, Network: n}

@@ -66,6 +66,8 @@ type Process struct {
 	settings *live.Store
 	rules    *live.Watch[*rules]
 
+	makers map[config.ProviderType]NewProvider // of types that are none of llmq's own
+
 	env  []string                                  // of the process; for cassettes, which must be allowed there
 	wrap func(http.RoundTripper) http.RoundTripper // around every provider's transport; nil is nothing
 }
@@ -79,7 +81,14 @@ type bodies interface {
 
 // New loads the configuration that env names and builds the shared parts. log is for
 // the process's whole life.
-func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) {
+func New(ctx context.Context, env []string, log *slog.Logger, opts ...Option) (*Process, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := errors.Join(o.faults...); err != nil {
+		return nil, err
+	}
 	cfg, err := config.Load(config.Path(env), env)
 	if err != nil {
 		return nil, err
@@ -87,7 +96,7 @@ func New(ctx context.Context, env []string, log *slog.Logger) (*Process, error) 
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env), env: env}
+	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env), env: env, makers: o.makers}
 	if p.aws, err = loadAWS(ctx, cfg); err != nil {
 		return nil, err
 	}
@@ -242,12 +251,12 @@ const startTimeout = 8 * time.Second
 
 // Start is New with a bound, for mains; a process calls it once. The collector learns how much memory the function has: by itself it would let the
 // heap double before it looks, and a function that takes more than it has is killed.
-func Start(env []string, log *slog.Logger) (*Process, error) {
+func Start(env []string, log *slog.Logger, opts ...Option) (*Process, error) {
 	logRedis(log)
 	if memory := config.FunctionMemory(env); memory > 0 && lookup(env, "GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory / 10 * 9)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	return New(ctx, env, log)
+	return New(ctx, env, log, opts...)
 }

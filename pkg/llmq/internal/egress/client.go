@@ -117,6 +117,9 @@ func parseBase(raw string, n provider.Network) (*url.URL, error) {
 	if _, err := netip.ParseAddr(host); err == nil && !near {
 		faults = append(faults, errors.New("base URL must name a host, not an address"))
 	}
+	if host != "" && n.Denied != nil && n.Denied(host) {
+		faults = append(faults, errors.New("base URL names a host that is denied"))
+	}
 	if u.User != nil {
 		faults = append(faults, errors.New("base URL must hold no user or password"))
 	}

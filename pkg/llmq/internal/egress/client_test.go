@@ -12,6 +12,8 @@ func TestNew_ChecksBaseURL(t *testing.T) {
 	t.Parallel()
 	private := provider.DefaultNetwork()
 	private.AllowedCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	denying := private // D8: denied hosts win
+	denying.Denied = func(host string) bool { return host == "api.openai.com" || host == "vllm.internal" }
 	tests := []struct {
 		name, base string
 		network    provider.Network
@@ -30,6 +32,9 @@ func TestNew_ChecksBaseURL(t *testing.T) {
 		{"public address", "https://1.1.1.1/v1", provider.DefaultNetwork(), "", "not an address"},
 		{"public IPv6 address", "https://[2606:4700::1111]/v1", provider.DefaultNetwork(), "", "not an address"},
 		{"other scheme", "ftp://api.openai.com", provider.DefaultNetwork(), "", "must begin with https"},
+		{"denied", "https://API.OpenAI.com./v1", denying, "", "is denied"},
+		{"denied though it is private", "http://vllm.internal:8000/v1", denying, "", "is denied"},
+		{"not denied", "https://llm.example", denying, "https://llm.example", ""},
 		{"no scheme", "api.openai.com/v1", provider.DefaultNetwork(), "", "must begin with https"},
 		{"empty", "", provider.DefaultNetwork(), "", "names no host"},
 		{"password", "https://u:hunter2@api.openai.com", provider.DefaultNetwork(), "", "no user or password"},
