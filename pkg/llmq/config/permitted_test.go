@@ -79,7 +79,7 @@ func TestParse_TypesOfProgramsNameTheirWires(t *testing.T) {
 	}
 	for from, to := range map[string]string{
 		", wires: [openai]": "",
-		"type: openai":    "type: opnai",
+		"type: openai":      "type: opnai",
 	} {
 		got := faultsOf(t, strings.Replace(providersFile, from, to, 1))
 		if len(got) != 1 || !strings.Contains(got[0], "is none of llmq's own, nor do its targets name wires, as those of a program's own do; ") {
