@@ -24,6 +24,7 @@ import (
 type submission struct {
 	ID, Op, Model, Lane, Fallback, Deadline, User, Session string
 	TimeoutSecs                                            json.Number
+	Headers                                                map[string]string
 	Body                                                   json.RawMessage // as it came
 }
 
@@ -31,7 +32,7 @@ type submission struct {
 func (s *submission) fields() map[string]any {
 	return map[string]any{
 		"id": &s.ID, "op": &s.Op, "model": &s.Model, "lane": &s.Lane, "fallback": &s.Fallback, "timeout_secs": &s.TimeoutSecs, "deadline": &s.Deadline,
-		"user": &s.User, "session": &s.Session, "body": &s.Body,
+		"user": &s.User, "session": &s.Session, "headers": &s.Headers, "body": &s.Body,
 	}
 }
 
@@ -73,22 +74,23 @@ func parseSubmission(b []byte) (submission, error) {
 }
 
 func kindOf(dst any) string {
-	if _, isNumber := dst.(*json.Number); isNumber {
+	switch dst.(type) {
+	case *json.Number:
 		return "a number"
+	case *map[string]string:
+		return "an object of strings"
 	}
 	return "a string"
 }
 
-// outside is what a submission may hold beside its body, within the limits of a whole.
-const outside = 10
+// outside is what a submission may hold beside its body, within the limits of a whole: ten fields, and headers with theirs.
+const outside = 20
 
 // readSubmission makes a call of a native request, or refuses it, as [Handler.read] does for the other wires.
 func (h *Handler) readSubmission(x *exchange, c auth.Caller) (llmq.Request, error) {
 	now := time.Now()
-	for name := range x.r.Header {
-		if len(name) >= len(llmqPrefix) && strings.EqualFold(name[:len(llmqPrefix)], llmqPrefix) {
-			return llmq.Request{}, llmq.Errorf(llmq.CodeInvalidRequest, "%s is not read here; say it in the body's fields", llmq.Clip(name, 60)).At(llmq.Clip(name, 60))
-		}
+	if err := refuseSteering(x.r.Header); err != nil {
+		return llmq.Request{}, err
 	}
 	key, err := single(x.r.Header, hdrIdempotency)
 	if err != nil {
@@ -123,7 +125,40 @@ func (h *Handler) readSubmission(x *exchange, c auth.Caller) (llmq.Request, erro
 	if err := c.MayUse(r.Lane, r.Model, targets); err != nil {
 		return llmq.Request{}, err
 	}
+	if r.Headers, err = innerHeaders(r.Op, s.Headers); err != nil {
+		return llmq.Request{}, err
+	}
 	return r, h.readInner(&r, s.Model)
+}
+
+// refuseSteering refuses headers that mean something on the other wires: here they would be without effect, a guardrail too.
+func refuseSteering(h http.Header) error {
+	for _, name := range slices.Sorted(maps.Keys(h)) { // sorted: the same request gets the same answer
+		for prefix, field := range map[string]string{llmqPrefix: "a field of the body", bedrockPrefix: "the body's headers"} {
+			if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
+				return llmq.Errorf(llmq.CodeInvalidRequest, "%s is not read here; say it in %s", llmq.Clip(name, 60), field).At(llmq.Clip(name, 60))
+			}
+		}
+	}
+	return nil
+}
+
+// bedrockPrefix begins the headers of an invocation.
+const bedrockPrefix = "X-Amzn-Bedrock-"
+
+// innerHeaders are what an invocation is asked with beside its body. Their names count without case, as those of headers do.
+func innerHeaders(op llmq.Op, given map[string]string) (map[string]string, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	taken := make(map[string]string, len(given))
+	for name, value := range given {
+		taken[http.CanonicalHeaderKey(name)] = value
+	}
+	if len(taken) < len(given) {
+		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "headers holds a name twice").At("headers")
+	}
+	return taken, op.CheckHeaders(taken)
 }
 
 // nativeID is the id that the caller chose, "" where none. An Idempotency-Key means the same as the field.

@@ -53,7 +53,7 @@ func TestFollow_TextEvents(t *testing.T) {
 		}
 		wantWrites(t, w, "1s id: 27\ndata: a\n\nid: 45\nevent: x\ndata: b", "16s : waiting", "17s id: 54\ndata: d",
 			"17s id: 54\nevent: llmq.done\ndata: {\"id\":\"r-1\",\"state\":\"done\"}")
-		if h := w.Header(); w.Code != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("X-LLMQ-Request-Id") != "r-1" {
+		if h := w.Header(); w.Code != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("X-LLMQ-Request-Id") != "r-1" || h.Values("X-LLMQ-Lane") != nil {
 			t.Errorf("got %d %v", w.Code, h)
 		}
 	})

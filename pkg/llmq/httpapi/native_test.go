@@ -187,6 +187,10 @@ func TestSubmit_RefusesWhatCannotWork(t *testing.T) {
 		{"both", `{"timeout_secs":5,"deadline":"2030-01-01T00:00:00Z",` + rest + `}`, "deadline", 400, llmq.CodeInvalidRequest, "both"},
 		{"past", `{"deadline":"2020-01-01T00:00:00Z",` + rest + `}`, "deadline", 400, llmq.CodeInvalidRequest, "past"},
 		{"user", `{"user":"` + strings.Repeat("x", 257) + `",` + rest + `}`, "user", 400, llmq.CodeInvalidRequest, "256"},
+		{"headers of another op", `{"headers":{"X-Amzn-Bedrock-Trace":"ENABLED"},` + rest + `}`, "headers", 400, llmq.CodeInvalidRequest, "not passed on with chat"},
+		{"headers of another kind", `{"headers":{"X-Amzn-Bedrock-Trace":1},` + rest + `}`, "headers", 400, llmq.CodeInvalidRequest, "an object of strings"},
+		{"a media type", `{"headers":{"Accept":"image/png"},"op":"invoke","model":"raw-a","body":{}}`, "headers", 400, llmq.CodeInvalidRequest, "not passed on with invoke"},
+		{"a header twice", `{"headers":{"X-Amzn-Bedrock-Trace":"a","x-amzn-bedrock-trace":"b"},"op":"invoke","model":"raw-a","body":{}}`, "headers", 400, llmq.CodeInvalidRequest, "twice"},
 		{"not JSON", `{`, "", 400, llmq.CodeInvalidJSON, "cut short"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -219,6 +223,7 @@ func TestSubmit_Headers(t *testing.T) {
 		{submitted, []string{"Idempotency-Key", "k-1"}, 400, ""},
 		{body, []string{"Idempotency-Key", "a b"}, 400, ""},
 		{body, []string{"X-LLMQ-Lane", "bg"}, 400, ""},
+		{body, []string{"X-Amzn-Bedrock-GuardrailIdentifier", "gr-1"}, 400, ""},
 		{body, []string{"Content-Type", "text/plain"}, 415, ""},
 		{body, nil, 202, ""},
 	} {
@@ -235,6 +240,22 @@ func TestSubmit_Headers(t *testing.T) {
 			if b.calls.requests()[0].OneOff {
 				t.Error("its id is known to its caller")
 			}
+		}
+	}
+}
+
+// A8: an invocation's guardrail and the like go along; their names count without case.
+func TestSubmit_HandsAnInvocationsHeadersOn(t *testing.T) {
+	t.Parallel()
+	for _, op := range []llmq.Op{llmq.OpInvoke, llmq.OpInvokeStream} {
+		b := setup(t, nil)
+		w := b.submit(`{"op":"` + string(op) + `","model":"raw-a","headers":{"x-amzn-bedrock-guardrailIdentifier":"gr-1","X-Amzn-Bedrock-Trace":"ENABLED"},"body":{}}`)
+		if w.Code != http.StatusAccepted {
+			t.Fatalf("%s: %s", op, w.Body)
+		}
+		want := map[string]string{"X-Amzn-Bedrock-Guardrailidentifier": "gr-1", "X-Amzn-Bedrock-Trace": "ENABLED"}
+		if diff := cmp.Diff(want, b.calls.requests()[0].Headers); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", op, diff)
 		}
 	}
 }

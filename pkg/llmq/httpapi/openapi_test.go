@@ -192,6 +192,10 @@ func TestOpenAPI_HasTheCodesAndNames(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(s.fields())), slices.Sorted(maps.Keys(properties))); diff != "" {
 		t.Errorf("fields of a submission (-code +document):\n%s", diff)
 	}
+	named, _ := schema("Submission", "properties", "headers", "properties").(map[string]any)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(llmq.OpInvoke.Headers())), slices.Sorted(maps.Keys(named))); diff != "" {
+		t.Errorf("headers of an invocation (-code +document):\n%s", diff)
+	}
 	var headers []string
 	for _, p := range o.list(o.doc, "paths", "/v1/chat/completions", "post", "parameters") {
 		headers = append(headers, fmt.Sprint(o.at(p, "name")))

@@ -166,7 +166,9 @@ func (x *exchange) send(f framing, part []byte) {
 			x.set("X-Amzn-Bedrock-Content-Type", f.inner)
 		}
 		x.set("Cache-Control", "no-store")
-		x.set("X-LLMQ-Lane", string(x.lane))
+		if x.lane != "" { // who follows a call by its id says none
+			x.set("X-LLMQ-Lane", string(x.lane))
+		}
 		x.w.WriteHeader(http.StatusOK)
 	}
 	_, err := x.w.Write(part)
