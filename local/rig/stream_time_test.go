@@ -3,6 +3,7 @@ package rig_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/rig"
@@ -115,9 +118,58 @@ func TestStream_TimeFromTheProvidersChunkToTheCallersByte(t *testing.T) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// A stream of 30 s outlasts a reader who is slow, a state store that is silent for a while, and a reader who comes back:
-// everybody gets every byte.
-func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
+// resumer follows a call's stream by its last event, and is cut off every so often.
+type resumer struct {
+	chunks          []string // in the order in which they came
+	readers, denied int      // connections that gave events; that gave none
+	gap             time.Duration
+}
+
+func (f *resumer) run(ctx context.Context, r *rig.Rig, id string, every time.Duration) error {
+	var last int64
+	came := time.Now()
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	for {
+		n, over := 0, false
+		reading, cut := context.WithTimeout(ctx, every)
+		events, _, _ := follow(reading, r, id, last, func(e event) bool { // how it broke off doesn't matter: it goes on
+			f.gap, came = max(f.gap, time.Since(came)), time.Now()
+			n++
+			over = e.name != ""
+			return over
+		})
+		cut()
+		for _, e := range events {
+			last = e.id
+			if _, rest, ok := strings.Cut(e.data, `"content":"`); ok {
+				number, _, _ := strings.Cut(rest, ":")
+				f.chunks = append(f.chunks, number)
+			}
+		}
+		switch {
+		case over && events[n-1].name == "llmq.done":
+			f.readers++
+			return nil
+		case over:
+			return fmt.Errorf("it ended with %s %s", events[n-1].name, events[n-1].data)
+		case n > 0:
+			f.readers++
+			continue
+		}
+		f.denied++
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("at %d: %w", last, ctx.Err())
+		}
+	}
+}
+
+// A11, A22: a stream of 30 s outlasts a reader who is slow, a state store that is silent for 4 s and then refuses everybody for 5 s,
+// one who comes back with the same request, and one who is cut off time and again and goes on after its last event: everybody
+// gets every chunk once.
+func TestStream_OutlastsASlowReaderALostStoreAndResumes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes 30 s")
@@ -125,6 +177,7 @@ func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
 	const chunks = 300
 	r := ownRig(t, rig.Options{Linked: true, Change: addClock(newClock(t, chunks, 100*time.Millisecond).URL)})
 	ctx := within(t, 3*time.Minute)
+	tell(t, r, "POST", "", `{"id":"long","op":"chat","model":"clock","body":`+clockBody(0)+`}`)
 	slow := make(chan int, 1)
 	stalled, resumed := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -137,12 +190,17 @@ func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
 			}
 		}))
 	}()
+	cut, resumer := make(chan error, 1), resumer{}
+	go func() { cut <- resumer.run(ctx, r, "long", 2*time.Second) }()
 	<-stalled
 	link := r.Links[cloud.PartValkey]
 	link.Hang()
-	silence := time.NewTimer(4 * time.Second)
-	defer silence.Stop()
-	<-silence.C
+	pause(t, 4*time.Second)
+	link.Resume()
+	pause(t, 3*time.Second)
+	link.Refuse()
+	link.Cut()
+	pause(t, 5*time.Second)
 	link.Resume()
 	resp := post(ctx, t, r, "long", clockBody(0))
 	var again bytes.Buffer
@@ -158,4 +216,16 @@ func TestStream_OutlastsASlowReaderAndASilentStore(t *testing.T) {
 	if n := <-slow; n != chunks {
 		t.Errorf("who was slow got %d chunks", n)
 	}
+	if err := <-cut; err != nil {
+		t.Errorf("who was cut off: %v", err)
+	}
+	want := make([]string, chunks)
+	for i := range want {
+		want[i] = strconv.Itoa(i)
+	}
+	if diff := cmp.Diff(want, resumer.chunks); diff != "" {
+		t.Errorf("who was cut off (-want +got):\n%s", diff)
+	}
+	t.Logf("%d chunks in 30 s, store silent for 4 s and refusing for 5 s; who was cut off read %d of them by %d connections, %d others gave nothing, the longest gap was %.1f s",
+		chunks, len(resumer.chunks), resumer.readers, resumer.denied, resumer.gap.Seconds())
 }
