@@ -74,7 +74,7 @@ var codes = []CodeInfo{
 	{CodeForbidden, 403, false, "The key may not do this, or the request came from where none may come from.", "Use a key with the right scope, model and lane, and a host name that this door answers to."},
 	{CodeUnknownRoute, 404, false, "No route has this path.", "Check the base URL; the error lists the paths."},
 	{CodeMethodNotAllowed, 405, false, "The path is right, the method is not.", "Use the method in the Allow header."},
-	{CodeUnsupportedMedia, 415, false, "The body is compressed or is not JSON.", "Send Content-Type: application/json and no Content-Encoding."},
+	{CodeUnsupportedMedia, 415, false, "The body is compressed or is not JSON, or Accept asks for a reply that is not.", "Send Content-Type: application/json and no Content-Encoding; with an invocation, an Accept that takes application/json."},
 	{CodeTooLarge, 413, false, "The body is larger than the door takes.", "Send at most 4 MiB; put media where the provider can fetch it."},
 	{CodeModelNotFound, 404, false, "No model or target of this name is configured.", "Use a name of GET /v1/models."},
 	{CodeCallNotFound, 404, false, "No call of this id is known to the key's tenant: it was never submitted, or more than a day ago, or its producer's message waits for its first worker.", "Check the id, and the tenant of the key."},

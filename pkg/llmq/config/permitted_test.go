@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -64,6 +65,26 @@ func TestParse_HoldsProvidersAgainstWhatIsAllowed(t *testing.T) {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// D15: on AWS a provider's key is an ARN of Secrets Manager, never a variable of a function, which may be read by many.
+func TestParse_D15ProviderKeysAreNoVariablesOnAWS(t *testing.T) {
+	t.Parallel()
+	file := read(t, "testdata/aws.yaml")
+	key := regexp.MustCompile(`api_key: \{arn: [^}]*\}`)
+	if !key.MatchString(file) {
+		t.Fatal("the file has no key to replace")
+	}
+	_, err := Parse("aws", []byte(key.ReplaceAllString(file, "api_key: {env: OPENAI_API_KEY}")), []string{"OPENAI_API_KEY=sk-x"})
+	if err == nil || !strings.Contains(err.Error(), "providers.openai.api_key.env: is refused on aws: a function's variables are readable") {
+		t.Errorf("err = %v", err)
+	}
+	if _, err := Parse("aws", []byte(file), nil); err != nil {
+		t.Errorf("with ARNs: %v", err)
+	}
+	if got := faultsOf(t, providersFile); got != nil {
+		t.Errorf("locally: %q", got)
 	}
 }
 

@@ -106,7 +106,7 @@ func tokenRules() []setting {
 		},
 		{
 			path: "models.*.default_max_tokens", form: formCount, low: 1, high: 10_000_000, why: "no model writes more", whyLow: "leave it out to send none", defNote: "none is sent, 1000 are reserved",
-			doc: "sent as the most output where the caller sends none, and reserved of tpm budgets", at: func(s *scope) any { return &s.model.DefaultMaxTokens },
+			doc: "sent as the most output where the caller sends none, and reserved of tpm budgets. The body of an InvokeModel is its vendor's own and gets none", at: func(s *scope) any { return &s.model.DefaultMaxTokens },
 		},
 	}
 }

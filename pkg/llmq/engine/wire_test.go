@@ -29,6 +29,23 @@ type answer struct {
 	header map[string]string
 	body   string
 	after  time.Duration
+	every  time.Duration // between two bytes of the body; 0 is all at once
+}
+
+// trickle is a body that comes a byte at a time.
+type trickle struct {
+	ctx   context.Context //nolint:containedctx // a body lives as long as its request
+	every time.Duration
+	rest  io.Reader
+}
+
+func (b trickle) Read(p []byte) (int, error) {
+	select {
+	case <-time.After(b.every):
+		return b.rest.Read(p[:1])
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
 }
 
 // line is a provider's network without sockets: it plays its answers in order, the last one for ever, and notes
@@ -60,7 +77,11 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 	for k, v := range a.header {
 		h.Set(k, v)
 	}
-	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(strings.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: req}, nil
+	var reply io.Reader = strings.NewReader(a.body)
+	if a.every > 0 {
+		reply = trickle{req.Context(), a.every, reply}
+	}
+	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(reply), ContentLength: int64(len(a.body)), Request: req}, nil
 }
 
 func (l *line) calls() int {

@@ -154,6 +154,8 @@ func TestServeHTTP_ModelOfTheBody(t *testing.T) {
 		{"another wire", `{"model":"conv-a"}`, 400, llmq.CodeWrongWire, "it can be called at POST /model/conv-a/converse or POST /model/conv-a/converse-stream"},
 		{"another wire, pinned", `{"model":"both-a@conv"}`, 400, llmq.CodeWrongWire, "it can be called at POST /model/both-a@conv/converse or "},
 		{"H25d: Bedrock embeds by invocation", `{"model":"raw-a","input":[1820,1053]}`, 400, llmq.CodeWrongWire, "call it at POST /model/raw-a/invoke"},
+		{"H25c: text and token numbers", `{"model":"chat-a","input":["x",382]}`, 400, llmq.CodeInvalidRequest, "input mixes token numbers"},
+		{"H25c: nothing", `{"model":"chat-a","input":[]}`, 400, llmq.CodeInvalidRequest, "input is a list of nothing"},
 		{"stream of a string", `{"model":"chat-a","stream":"true"}`, 400, llmq.CodeInvalidRequest, "stream must be"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -33,6 +33,26 @@ func TestStream_IsSaidByTheOpOrItsBody(t *testing.T) {
 	}
 }
 
+// H25: the four forms of an input pass, and others that servers have; what mixes token numbers with texts is none.
+func TestCheck_InputOfEmbeddings(t *testing.T) {
+	t.Parallel()
+	for input, fits := range map[string]bool{
+		`"x"`: true, `["x","y"]`: true, `[1820,1053,382]`: true, `[[1820,1053],[382]]`: true, `[{"text":"x"},"y"]`: true, `null`: true, `""`: true,
+		`["x",382]`: false, `[382,"x"]`: false, `[]`: false, `[[]]`: false, `[[1],[]]`: false, `[[1],2]`: false, `[["x"]]`: false, `[[1,"x"]]`: false, `[[1],"x"]`: false, `[1,null]`: false,
+	} {
+		err := Check(llmq.OpEmbeddings, []byte(`{"model":"m","input":`+input+`}`))
+		if fits != (err == nil) || err != nil && (llmq.AsError(err).Code != llmq.CodeInvalidRequest || llmq.AsError(err).Field != "input") {
+			t.Errorf("%s: %v", input, err)
+		}
+	}
+	if err := Check(llmq.OpEmbeddings, []byte(`{"model":"m"}`)); err != nil {
+		t.Errorf("no input is the provider's to refuse: %v", err)
+	}
+	if err := Check(llmq.OpResponses, []byte(`{"input":[]}`)); err != nil {
+		t.Errorf("an input of responses: %v", err)
+	}
+}
+
 // A20: what comes later is refused plainly, and store is the provider's affair.
 func TestCheck_RefusesStoredAndBackgroundResponses(t *testing.T) {
 	t.Parallel()

@@ -44,6 +44,8 @@ func TestMeasure_TellsWhatIsSent(t *testing.T) {
 		"tools":            {llmq.OpChat, `{"messages":[],"tools":[{"type":"function","function":{"name":"add","description":"adds"}}],"user":"somebody"}`, 0, provider.Load{InputChars: 7}},
 		"embeddings":       {llmq.OpEmbeddings, `{"input":["12345","678"],"model":"m"}`, 500, provider.Load{InputChars: 8, NoOutput: true}},
 		"a single input":   {llmq.OpEmbeddings, `{"input":"12345"}`, 0, provider.Load{InputChars: 5, NoOutput: true}},
+		"H25 a: tokens":    {llmq.OpEmbeddings, `{"input":[1820,1053,382]}`, 0, provider.Load{InputChars: 12, NoOutput: true}}, // three tokens, as four characters are one
+		"H25 b: lists":     {llmq.OpEmbeddings, `{"input":[[1820,1053],[382]]}`, 0, provider.Load{InputChars: 12, NoOutput: true}},
 		"token numbers":    {llmq.OpEmbeddings, `{"input":[[1,22],[333]]}`, 0, provider.Load{InputChars: 12, NoOutput: true}},
 		"no JSON":          {llmq.OpChat, `{"messages":`, 500, provider.Load{}},
 		"a negative bound": {llmq.OpChat, chat(`,"max_tokens":-5`), 0, provider.Load{InputChars: 40}},
