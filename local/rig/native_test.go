@@ -1,20 +1,19 @@
 package rig_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/fakellm/server"
@@ -147,8 +146,67 @@ func TestNative_SubmitThenPickUpAfterTheDoorWasKilled(t *testing.T) {
 	if late := tell(t, r, "DELETE", "/left", ""); late.status != http.StatusOK || late.State != llmq.StateDone {
 		t.Errorf("cancelled too late: %d %s", late.status, late.raw)
 	}
+	if kept := keptFor(t, r); kept < 23*time.Hour {
+		t.Errorf("its end is kept for %s", kept)
+	}
 	if calls := r.Fake.Calls(); len(calls) != 1 {
 		t.Errorf("%d provider calls", len(calls))
+	}
+}
+
+// keptFor is for how long the one stored result will be there.
+func keptFor(t *testing.T, r *rig.Rig) time.Duration {
+	t.Helper()
+	ctx := within(t, time.Minute)
+	c := redis.NewClient(&redis.Options{Addr: r.Valkey.Addr(), Password: r.Valkey.Password(), PoolSize: 1})
+	defer func() { _ = c.Close() }() // nothing is lost
+	keys, _, err := c.Scan(ctx, 0, "llmq:*:res:*", 1000).Result()
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("stored results %v, %v", keys, err)
+	}
+	left, err := c.PTTL(ctx, keys[0]).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+// A15, KT4, DS55: through the real functions, a key does what its scopes say, and another tenant's calls are unknown to it.
+func TestNative_ScopesAndTenants(t *testing.T) {
+	t.Parallel()
+	r := ownRig(t, rig.Options{})
+	if got := tell(t, r, "POST", "", submission("mine", "rt", "hello"), "Prefer", "wait=30"); got.State != llmq.StateDone {
+		t.Fatalf("submitted: %s", got.raw)
+	}
+	statuses := func(tenant string, scopes ...string) (got []int) {
+		t.Helper()
+		key := issue(t, r, map[string]any{"tenant": tenant, "scopes": scopes, "models": []string{rig.ModelChat}, "lanes": []string{"rt"}}).Key
+		for _, ask := range []struct{ method, path, body string }{
+			{"POST", "", submission("mine", "rt", "hello")}, {"GET", "/mine", ""}, {"GET", "/mine/result", ""}, {"GET", "/mine/stream", ""}, {"DELETE", "/mine", ""},
+		} {
+			resp, err := native(within(t, time.Minute), r, ask.method, ask.path, ask.body, "Authorization", "Bearer "+key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close() // only the status matters
+			got = append(got, resp.StatusCode)
+		}
+		return got
+	}
+	for _, tc := range []struct {
+		tenant string
+		scopes []string
+		want   []int
+	}{
+		{"default", []string{"submit"}, []int{200, 403, 403, 403, 403}},
+		{"default", []string{"read"}, []int{403, 200, 200, 200, 403}},
+		{"default", []string{"cancel"}, []int{403, 403, 403, 403, 200}},
+		{"default", []string{"call"}, []int{403, 403, 403, 403, 403}},
+		{"acme", []string{"read", "cancel"}, []int{403, 404, 404, 404, 404}},
+	} {
+		if diff := cmp.Diff(tc.want, statuses(tc.tenant, tc.scopes...)); diff != "" {
+			t.Errorf("%s %v, of submit, call, result, stream, cancel (-want +got):\n%s", tc.tenant, tc.scopes, diff)
+		}
 	}
 }
 
@@ -229,135 +287,5 @@ func TestNative_CancelOfQueuedAndOfRunning(t *testing.T) {
 	}
 	if got := tell(t, r, "DELETE", "/nobody", ""); got.status != http.StatusNotFound {
 		t.Errorf("cancel of an unknown one: %d %s", got.status, got.raw)
-	}
-}
-
-// event is one of a stream of ours.
-type event struct {
-	id         int64
-	name, data string
-}
-
-// follow reads a call's stream from an event on, until enough says so or it ends.
-func follow(ctx context.Context, r *rig.Rig, id string, after int64, enough func(event) bool) (events []event, status int, err error) {
-	resp, err := native(ctx, r, "GET", "/"+id+"/stream", "", "Last-Event-ID", strconv.FormatInt(after, 10))
-	if err != nil {
-		return nil, 0, err
-	}
-	defer resp.Body.Close() // it may be in the midst, which is what is wanted
-	if resp.StatusCode != http.StatusOK {
-		return nil, resp.StatusCode, nil
-	}
-	var e event
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ": ")
-		switch field {
-		case "id":
-			if e.id, err = strconv.ParseInt(value, 10, 64); err != nil {
-				return events, resp.StatusCode, err
-			}
-		case "event":
-			e.name = value
-		case "data":
-			e.data += value
-		case "":
-			if e.data == "" {
-				continue // a comment's
-			}
-			events = append(events, e)
-			if enough(e) {
-				return events, resp.StatusCode, nil
-			}
-			e = event{}
-		}
-	}
-	return events, resp.StatusCode, lines.Err()
-}
-
-// A11, A22: a stream's reader is cut off in its midst and goes on after the last event that it has: on both wires it gets every
-// byte of the result, and each once.
-func TestNative_StreamIsTakenUpAfterItsLastEvent(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name, body string
-		framed     func(t *testing.T, events []event) []byte // the events as the provider's wire has them
-		reply      func(t *testing.T, result []byte) []byte  // of the result, to compare it with
-	}{
-		{
-			"openai", `{"id":"s","op":"chat","model":"chat-a","body":{"stream":true,"messages":[{"role":"user","content":"one two three four five six"}]}}`,
-			func(_ *testing.T, events []event) (all []byte) {
-				for _, e := range events {
-					all = append(all, "data: "+e.data+"\n\n"...)
-				}
-				return all
-			},
-			func(_ *testing.T, result []byte) []byte { return result },
-		},
-		{
-			"bedrock", `{"id":"s","op":"converse_stream","model":"conv-a","body":{"messages":[{"role":"user","content":[{"text":"one two three four five six"}]}]}}`,
-			func(_ *testing.T, events []event) (all []byte) {
-				for _, e := range events {
-					all = append(all, strconv.FormatInt(e.id, 10)+" "+e.name+" "+e.data+"\n"...)
-				}
-				return all
-			},
-			func(t *testing.T, result []byte) (all []byte) {
-				t.Helper()
-				for from := bytes.NewReader(result); from.Len() > 0; {
-					m, err := eventstream.NewDecoder().Decode(from, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					all = append(all, strconv.Itoa(len(result)-from.Len())+" "+m.Headers.Get(":event-type").String()+" "+string(m.Payload)+"\n"...)
-				}
-				return all
-			},
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			r := ownRig(t, rig.Options{})
-			if err := r.Fake.Program(server.Match{}, server.Reply{Fail: server.FailStall, After: 8}); err != nil {
-				t.Fatal(err)
-			}
-			ctx := within(t, time.Minute)
-			if got := tell(t, r, "POST", "", tc.body); got.status != http.StatusAccepted {
-				t.Fatalf("submitted: %d %s", got.status, got.raw)
-			}
-			n := 0
-			first, status, err := follow(ctx, r, "s", 0, func(event) bool { n++; return n == 4 })
-			if err != nil || status != http.StatusOK || len(first) != 4 {
-				t.Fatalf("the first reader: %d, %d events, %v", status, len(first), err)
-			}
-			r.Fake.Release(server.Match{})
-			rest, status, err := follow(ctx, r, "s", first[3].id, func(event) bool { return false })
-			if err != nil || status != http.StatusOK || len(rest) < 5 || rest[len(rest)-1].name != "llmq.done" {
-				t.Fatalf("the second reader: %d, %d events, %v", status, len(rest), err)
-			}
-			done := rest[len(rest)-1]
-			resp, err := native(ctx, r, "GET", "/s/result", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close() // it was read to its end
-			result, err := io.ReadAll(resp.Body)
-			if err != nil || int64(len(result)) != done.id {
-				t.Fatalf("the result has %d bytes, the stream %d; %v", len(result), done.id, err)
-			}
-			got, want := tc.framed(t, append(first, rest[:len(rest)-1]...)), tc.reply(t, result)
-			if !bytes.Equal(got, want) {
-				t.Errorf("read in two parts %q\nthe result %q", got, want)
-			}
-			if now := tell(t, r, "GET", "/s", ""); !bytes.Equal(now.Result.Raw, result) {
-				t.Errorf("in the call the result is %q", now.Result.Raw)
-			}
-			if _, status, _ := follow(ctx, r, "s", first[3].id+1, func(event) bool { return false }); status != http.StatusBadRequest {
-				t.Errorf("from the midst of an event: %d", status)
-			}
-			if n := len(r.Fake.Calls()); n != 1 {
-				t.Errorf("%d provider calls", n)
-			}
-		})
 	}
 }
