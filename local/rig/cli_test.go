@@ -125,7 +125,9 @@ func TestCLI_OperatesARealCloud(t *testing.T) {
 	if c.run(0, &left, "request", "cancel", left.ID); left.State != "done" {
 		t.Errorf("cancelled late = %+v", left)
 	}
-	var set struct{ Changed []struct{ Name, After string } }
+	var set struct {
+		Changed []struct{ Name, After string }
+	}
 	if c.run(0, &set, "settings", "set", "--model", rig.ModelEmbed, "retry_max_secs=29"); len(set.Changed) != 1 || set.Changed[0].After != "29" {
 		t.Errorf("set = %+v", set)
 	}

@@ -46,7 +46,7 @@ const putWithin = 3 * time.Second
 // one that the state store could not hold; inside then says why.
 func (s *Store) Encode(ctx context.Context, r llmq.Result, kept bool) (stored []byte, inside, err error) {
 	_, bucket := s.bodies.(Spills)
-	if r.Reply == nil || len(r.Reply.Body) <= s.inline && !(kept && bucket && len(r.Reply.Body) > 0) {
+	if r.Reply == nil || len(r.Reply.Body) <= s.inline && (!kept || !bucket || len(r.Reply.Body) == 0) {
 		stored, err = llmq.EncodeResult(r, nil)
 		return stored, nil, err
 	}
