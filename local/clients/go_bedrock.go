@@ -148,8 +148,8 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 			return "", errors.Join(is.err(), w.bedrockError(err, "ModelStreamErrorException", 1))
 		}},
 		{"invoke", func(ctx context.Context) (string, error) {
-			out, err := c.InvokeModel(ctx, &bedrockruntime.InvokeModelInput{
-				ModelId: aws.String(rig.ModelConverse), ContentType: aws.String("application/json"),
+			out, err := c.InvokeModel(ctx, &bedrockruntime.InvokeModelInput{ // without a ContentType, as most callers have it
+				ModelId: aws.String(rig.ModelConverse),
 				Body: []byte(`{"anthropic_version":"bedrock-2023-05-31","max_tokens":50,"messages":[{"role":"user","content":"hello"}]}`),
 			})
 			if err != nil {

@@ -1,6 +1,6 @@
 // The Bedrock client of npm. Its endpoint and its bearer token come by environment, and Node takes the local authority by
 // NODE_EXTRA_CA_CERTS.
-import { BedrockRuntimeClient, ConverseCommand, ConverseStreamCommand } from '@aws-sdk/client-bedrock-runtime';
+import { BedrockRuntimeClient, ConverseCommand, ConverseStreamCommand, InvokeModelCommand, InvokeModelWithResponseStreamCommand } from '@aws-sdk/client-bedrock-runtime';
 import { calls, checks, failure, replies, untilCalled, version, want } from './suite.mjs';
 
 const client = new BedrockRuntimeClient();
@@ -24,6 +24,17 @@ await check('converse', async () => {
     want('text', got.output.message.content[0].text, '[fake.converse-v1:0] café ☕');
     want('usage', got.usage.totalTokens > 0, true);
   }
+});
+
+await check('invoke, and its stream, without a content type', async () => {
+  const input = { modelId: 'conv-a', body: JSON.stringify({ anthropic_version: 'bedrock-2023-05-31', max_tokens: 50, messages: [{ role: 'user', content: 'hello' }] }) };
+  const got = JSON.parse(new TextDecoder().decode((await client.send(new InvokeModelCommand(input))).body));
+  want('text', got.content[0].text, '[fake.converse-v1:0] hello');
+  let text = '';
+  for await (const event of (await client.send(new InvokeModelWithResponseStreamCommand(input))).body) {
+    text += JSON.parse(new TextDecoder().decode(event.chunk.bytes)).delta?.text ?? '';
+  }
+  want('streamed', text, '[fake.converse-v1:0] hello');
 });
 
 await check('headers of one call', async () => {

@@ -188,6 +188,16 @@ def _():
     want("stream", (text, usage["totalTokens"] > 0), ("[fake.converse-v1:0] one two three", True))
 
 
+@check(BOTO3, "invoke, and its stream, without a content type")
+def _():
+    asked = {"modelId": "conv-a", "body": json.dumps({"anthropic_version": "bedrock-2023-05-31", "max_tokens": 50, "messages": [{"role": "user", "content": "hello"}]})}
+    want("text", json.loads(aws.invoke_model(**asked)["body"].read())["content"][0]["text"], "[fake.converse-v1:0] hello")
+    text = ""
+    for event in aws.invoke_model_with_response_stream(**asked)["body"]:
+        text += json.loads(event["chunk"]["bytes"]).get("delta", {}).get("text", "")
+    want("streamed", text, "[fake.converse-v1:0] hello")
+
+
 @check(BOTO3, "tools")
 def _():
     replies({"tool_calls": [WEATHER]})

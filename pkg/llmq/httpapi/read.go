@@ -1,12 +1,15 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,7 +76,7 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 
 // readBody takes the body's bytes: bounded first, then strictly checked (IN1, IN2).
 func (h *Handler) readBody(x *exchange, limits strictjson.Limits) ([]byte, error) {
-	if err := checkMedia(x.r.Header); err != nil {
+	if err := checkMedia(x.matched.op, x.r.Header); err != nil {
 		return nil, err
 	}
 	tooLarge := llmq.Errorf(llmq.CodeTooLarge, "the body is larger than %d bytes", h.cfg.BodyLimit)
@@ -94,7 +97,7 @@ func (h *Handler) readBody(x *exchange, limits strictjson.Limits) ([]byte, error
 }
 
 // checkMedia refuses what is compressed or not JSON (IN1).
-func checkMedia(h http.Header) error {
+func checkMedia(op llmq.Op, h http.Header) error {
 	for _, v := range h.Values("Content-Encoding") {
 		if v != "" && !strings.EqualFold(v, "identity") {
 			return llmq.Errorf(llmq.CodeUnsupportedMedia, "the body is compressed; send it without Content-Encoding").At("Content-Encoding")
@@ -102,15 +105,26 @@ func checkMedia(h http.Header) error {
 	}
 	bad := llmq.Errorf(llmq.CodeUnsupportedMedia, "the body must be sent as Content-Type: application/json, in UTF-8").At("Content-Type")
 	values := h.Values("Content-Type")
+	if len(values) == 0 && untyped(op) {
+		return nil
+	}
 	if len(values) != 1 {
 		return bad
 	}
 	mediaType, params, err := mime.ParseMediaType(values[0])
+	if err == nil && mediaType == "application/octet-stream" && untyped(op) {
+		return nil
+	}
 	if charset := params["charset"]; err != nil || mediaType != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {
 		return bad
 	}
 	return nil
 }
+
+// untyped reports whether an op's body may come as bytes of no particular type. So AWS's SDKs send an invocation whose caller
+// names none: boto3 without the header, those for Go and JavaScript as application/octet-stream. Bedrock takes its body
+// for the JSON that it has to be, and so does the check of it here.
+func untyped(op llmq.Op) bool { return op.Wire() == llmq.WireInvoke }
 
 // readHeaders takes what goes with the body of an invocation, such as the guardrail to run under. A media type that is
 // asked for must be JSON, which is all that a result holds.
@@ -122,10 +136,8 @@ func readHeaders(op llmq.Op, h http.Header) (map[string]string, error) {
 	if op == llmq.OpInvokeStream {
 		accept = "X-Amzn-Bedrock-Accept" // Accept itself is of the frames
 	}
-	switch v := strings.ToLower(h.Get(accept)); v {
-	case "", "*/*", "application/*", "application/json":
-	default:
-		return nil, llmq.Errorf(llmq.CodeUnsupportedMedia, "an invocation's reply is served as application/json only").At(accept)
+	if !acceptsJSON(h.Values(accept)) {
+		return nil, llmq.Errorf(llmq.CodeUnsupportedMedia, "%s leaves application/json out, and an invocation's reply is served as nothing else", accept).At(accept)
 	}
 	var taken map[string]string
 	for _, name := range op.Headers() {
@@ -139,6 +151,26 @@ func readHeaders(op llmq.Op, h http.Header) (map[string]string, error) {
 		taken[name] = v
 	}
 	return taken, op.CheckHeaders(taken)
+}
+
+// acceptsJSON reports whether an Accept header takes JSON. Who says nothing takes everything. Where several of its ranges
+// cover JSON, the most exact one counts (RFC 9110, 12.5.1).
+func acceptsJSON(values []string) bool {
+	said, taken, exact := false, false, -1
+	for part := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		said = true
+		media, params, err := mime.ParseMediaType(part)
+		how := slices.Index([]string{"*/*", "application/*", "application/json"}, media)
+		if err != nil || how < exact || how < 0 {
+			continue
+		}
+		weight, err := strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)
+		taken, exact = err == nil && weight > 0, how
+	}
+	return !said || taken
 }
 
 // readModel finds the model that is called: in the body on OpenAI's wire, in the path

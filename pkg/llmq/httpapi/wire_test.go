@@ -160,14 +160,69 @@ func TestServeHTTP_InvocationsCarryTheirHeaders(t *testing.T) {
 			t.Errorf("%s: %v", path, r.Headers)
 		}
 	}
-	for _, h := range [][2]string{{"Accept", "image/png"}, {"Content-Type", "image/png"}} {
+	for _, h := range [][2]string{
+		{"Accept", "image/png"},
+		{"Accept", "application/json;q=0"},
+		{"Accept", "*/*, application/json;q=0.0"},
+		{"Accept", "application/json;q=0, */*"},
+		{"Accept", "application/json;q=x"},
+		{"Content-Type", "image/png"},
+		{"Content-Type", "application/octet-streams"},
+	} {
 		b := setup(t, ok)
-		if w := b.send(http.MethodPost, "/model/raw-a/invoke", `{}`, h[0], h[1]); w.Code != http.StatusUnsupportedMediaType || len(b.calls.requests()) != 0 {
+		if w := b.send(http.MethodPost, "/model/raw-a/invoke", `{}`, h[0], h[1]); w.Code != http.StatusUnsupportedMediaType || !strings.Contains(w.Body.String(), h[0]) || len(b.calls.requests()) != 0 {
 			t.Errorf("%v: %d %s", h, w.Code, w.Body)
 		}
 	}
 	b := setup(t, ok)
 	if w := b.send(http.MethodPost, "/model/conv-a/converse", `{}`, "X-Amzn-Bedrock-Trace", "ENABLED", "Accept", "image/png"); w.Code != http.StatusOK || b.calls.requests()[0].Headers != nil {
 		t.Errorf("Converse: %d %s", w.Code, w.Body)
+	}
+}
+
+// A8: AWS's SDKs name no media type of an invocation's body, or a general one, unless they are told; what is read is JSON all the same.
+func TestServeHTTP_InvocationsNeedNoMediaType(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/model/raw-a/invoke", "/model/raw-a/invoke-with-response-stream"} {
+		for _, media := range []string{"", "application/octet-stream", "Application/JSON"} {
+			for body, reaches := range map[string]int{`{"a":1}`: 1, `{"a":1,"a":2}`: 0, `PNG`: 0} {
+				b := setup(t, ok)
+				b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) {
+					return nil, llmq.Errorf(llmq.CodeTimeout, "enough")
+				}
+				if w := b.send(http.MethodPost, path, body, "Content-Type", media); len(b.calls.requests()) != reaches || reaches == 0 && w.Code != http.StatusBadRequest {
+					t.Errorf("%s as %q: %d %s", body, media, w.Code, w.Body)
+				}
+			}
+		}
+	}
+	for _, path := range []string{"/model/conv-a/converse", "/v1/chat/completions", "/llmq/v1/calls"} {
+		for _, media := range []string{"", "application/octet-stream"} {
+			b := setup(t, ok)
+			if w := b.send(http.MethodPost, path, `{}`, "Content-Type", media); w.Code != http.StatusUnsupportedMediaType {
+				t.Errorf("%s as %q: %d %s", path, media, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// A8: an Accept header is a list with weights, of which one range that takes JSON is enough.
+func TestServeHTTP_InvocationsServeWhoTakesJSON(t *testing.T) {
+	t.Parallel()
+	for _, accept := range []string{
+		"", "*/*", "application/*", "application/json", "application/json, text/plain, */*", "*/*;q=0.1", "application/json;q=1", "Application/JSON; charset=utf-8", "image/png, */*;q=0.01",
+		"*/*;q=0, application/json",
+	} {
+		b := setup(t, ok)
+		if w := b.send(http.MethodPost, "/model/raw-a/invoke", `{}`, "Accept", accept); w.Code != http.StatusOK {
+			t.Errorf("%q: %d %s", accept, w.Code, w.Body)
+		}
+		b = setup(t, ok)
+		b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) {
+			return nil, llmq.Errorf(llmq.CodeTimeout, "enough")
+		}
+		if b.send(http.MethodPost, "/model/raw-a/invoke-with-response-stream", `{}`, "X-Amzn-Bedrock-Accept", accept, "Accept", "application/vnd.amazon.eventstream"); len(b.calls.requests()) != 1 {
+			t.Errorf("a stream with %q was refused", accept)
+		}
 	}
 }

@@ -91,8 +91,14 @@ func TestBedrockSDK_Invokes(t *testing.T) {
 		return &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(answer)}, nil
 	})
 	client := bedrockClient(serveTLS(t, b), testSecret)
-	for _, id := range []string{"raw-a", rawARN} {
-		out, err := client.InvokeModel(t.Context(), &bedrockruntime.InvokeModelInput{ModelId: aws.String(id), Body: []byte(vendors), ContentType: aws.String("application/json"), Accept: aws.String("application/json")})
+	media := aws.String("application/json")
+	for _, in := range []*bedrockruntime.InvokeModelInput{
+		{ModelId: aws.String("raw-a"), ContentType: media, Accept: media},
+		{ModelId: aws.String(rawARN)}, // as most callers have it: the SDK then says application/octet-stream
+	} {
+		id := aws.ToString(in.ModelId)
+		in.Body = []byte(vendors)
+		out, err := client.InvokeModel(t.Context(), in)
 		if err != nil || string(out.Body) != answer || aws.ToString(out.ContentType) != "application/json" {
 			t.Fatalf("%s: %+v, %v", id, out, err)
 		}
@@ -125,7 +131,7 @@ func TestBedrockSDK_StreamsInvocations(t *testing.T) {
 			b := setup(t, nil)
 			b.events, b.end = []string{chunk, chunk}, tc.end
 			out, err := bedrockClient(serveTLS(t, b), testSecret).InvokeModelWithResponseStream(t.Context(), &bedrockruntime.InvokeModelWithResponseStreamInput{
-				ModelId: aws.String(rawARN), Body: []byte(`{}`), ContentType: aws.String("application/json"),
+				ModelId: aws.String(rawARN), Body: []byte(`{}`),
 			})
 			if err != nil {
 				t.Fatal(err)
