@@ -17,6 +17,7 @@ var (
 	errEncoded  = errors.New("reply is compressed, which was not asked for")
 	errFirst    = errors.New("no content came in time")
 	errStall    = errors.New("the stream stood still")
+	errRest     = errors.New("the exchange did not end behind a whole reply")
 )
 
 // Fault classifies what went wrong around an exchange rather than in it: a credential that could

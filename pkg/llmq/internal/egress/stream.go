@@ -25,6 +25,7 @@ type Stream struct {
 	left   int64         // bytes that may still be read
 	first  *time.Timer   // runs until the first content
 	stall  *time.Timer   // runs during a read
+	rest   *time.Timer   // runs once only the end of the exchange is missing; else nil
 	pace   provider.Pace
 }
 
@@ -104,6 +105,20 @@ func (s *Stream) NoEvent(err error) *provider.Error {
 // Begun says that the first content has come: from then on only a standstill ends the stream early. It is idempotent.
 func (s *Stream) Begun() { s.first.Stop() }
 
+// Rest says that the reply is whole and nothing is missing but the end of the exchange, which reading goes on to wait for
+// within d. Only the first one counts.
+func (s *Stream) Rest(d time.Duration) {
+	if s.rest == nil {
+		s.pace.Stall = 0
+		s.rest = time.AfterFunc(d, func() { s.cancel(errRest) })
+	}
+}
+
+// Rested reports whether a read has failed because the end of the exchange didn't come in the time that [Stream.Rest] gave it.
+func (s *Stream) Rested() bool {
+	return s.caller.Err() == nil && errors.Is(context.Cause(s.ctx), errRest)
+}
+
 // Fault says what an error of a read means. io.EOF is one that came before the reply was whole.
 func (s *Stream) Fault(err error) *provider.Error {
 	var e *provider.Error
@@ -141,6 +156,9 @@ func (s *Stream) Close() {
 	s.first.Stop()
 	if s.stall != nil {
 		s.stall.Stop()
+	}
+	if s.rest != nil {
+		s.rest.Stop()
 	}
 	if s.body != nil {
 		_ = s.body.Close() // nothing is written through it

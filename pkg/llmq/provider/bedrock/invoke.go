@@ -17,23 +17,31 @@ import (
 const metrics = "amazon-bedrock-invocationMetrics"
 
 // invokeTalk is that of InvokeModelWithResponseStream: chunks, each with an event of the vendor's own.
-type invokeTalk struct{ usage *provider.Usage }
+type invokeTalk struct {
+	usage   *provider.Usage
+	at      stage          // by what ends all of a reply
+	choices map[int64]bool // of vendors that number what they write; true once it has told why it ended
+}
 
 func (i *invokeTalk) used() *provider.Usage { return i.usage }
 
-func (i *invokeTalk) take(f frame) (content, last bool) {
+func (i *invokeTalk) take(f frame) (content bool, at stage) {
 	event, err := base64.StdEncoding.DecodeString(gjson.GetBytes(f.payload, "bytes").Str)
 	if f.name != "chunk" || err != nil {
-		return true, false // what it says we don't know; whoever called may
+		return true, i.stage() // what it says we don't know; whoever called may
 	}
 	top := gjson.ParseBytes(event)
 	if m := top.Get(metrics); m.Exists() {
 		i.usage = provider.Usage{
 			Input: count(m, "inputTokenCount"), CacheWrite: count(m, "cacheWriteInputTokenCount"), Output: count(m, "outputTokenCount"),
 		}.Told()
-		return true, true
+		i.at = settled
 	}
-	return !opens(top), finishes(top)
+	if finishes(top) {
+		i.at = max(i.at, whole)
+	}
+	i.note(top)
+	return !opens(top), i.stage()
 }
 
 // opens reports whether an event tells no more than that a message, or a part of it, begins (Anthropic, Nova).
@@ -48,22 +56,49 @@ func opens(event gjson.Result) bool {
 // finishes reports whether an event is the last by its vendor's own words. Bedrock's metrics are in the same one, but of
 // models that an account has imported.
 func finishes(event gjson.Result) bool {
-	if event.Get("type").Str == "message_stop" { // Anthropic
-		return true
-	}
-	for _, path := range []string{
-		"stop_reason",             // Meta
-		"outputs.0.stop_reason",   // Mistral
-		"choices.0.stop_reason",   // Mistral's chats
-		"choices.0.finish_reason", // OpenAI, DeepSeek, Qwen
-		"completionReason",        // Titan
-		"finish_reason",           // Cohere
+	return event.Get("type").Str == "message_stop" || // Anthropic
+		says(event, "stop_reason") || // Meta
+		says(event, "completionReason") || // Titan
+		says(event, "finish_reason") // Cohere
+}
+
+// note marks which choices were begun and which have ended: each event has some of them. Who numbers none has them in their order.
+func (i *invokeTalk) note(event gjson.Result) {
+	for _, list := range []string{
+		"choices", // OpenAI, DeepSeek, Qwen; Mistral's chats
+		"outputs", // Mistral
 	} {
-		if v := event.Get(path); v.Type == gjson.String && v.Str != "" {
-			return true
+		for place, choice := range event.Get(list).Array() {
+			index := int64(place)
+			if n := choice.Get("index"); n.Type == gjson.Number {
+				index = n.Int()
+			}
+			if i.choices == nil {
+				i.choices = map[int64]bool{}
+			}
+			i.choices[index] = i.choices[index] || says(choice, "stop_reason") || says(choice, "finish_reason")
 		}
 	}
-	return false
+}
+
+// stage is whole once all choices have ended that were begun, unless the reply has another end: a choice that
+// is begun later takes it back.
+func (i *invokeTalk) stage() stage {
+	if i.at != underway || len(i.choices) == 0 {
+		return i.at
+	}
+	for _, ended := range i.choices {
+		if !ended {
+			return underway
+		}
+	}
+	return whole
+}
+
+// says reports whether a member is a text that isn't empty.
+func says(v gjson.Result, path string) bool {
+	said := v.Get(path)
+	return said.Type == gjson.String && said.Str != ""
 }
 
 // invokedUsage reads what an invocation has cost: from Bedrock's headers, else from the body as its vendor tells it.

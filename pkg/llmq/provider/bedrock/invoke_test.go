@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +43,11 @@ var (
 	theStop      = chunk(`{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":3,"outputTokenCount":2,"cacheWriteInputTokenCount":1}}`)
 	bareStop     = chunk(`{"type":"message_stop"}`)
 )
+
+// choice is a chunk of one of the choices that OpenAI's models write.
+func choice(index int, finish string) string {
+	return chunk(fmt.Sprintf(`{"choices":[{"index":%d,"delta":{"content":"a"},"finish_reason":%s}]}`, index, finish))
+}
 
 func invokeStream(t *testing.T, pieces ...string) (events []string, content []bool, resp *provider.Response, failed *provider.Error) {
 	t.Helper()
@@ -103,6 +109,14 @@ func TestStream_InvokeEnds(t *testing.T) {
 	}{
 		"by its vendor's words alone":  {[]string{messageStart, textDelta, bareStop}, 3, 0, 0},
 		"Meta's":                       {[]string{chunk(`{"generation":"a","stop_reason":null}`), chunk(`{"generation":"","stop_reason":"stop"}`)}, 2, 0, 0},
+		"two choices, each to its end": {[]string{choice(0, "null"), choice(0, `"stop"`), choice(1, "null"), choice(1, `"length"`)}, 4, 0, 0},
+		"the second choice is cut":     {[]string{choice(0, "null"), choice(0, `"stop"`), choice(1, "null"), cutHere}, 3, provider.Retryable, 200},
+		"the second choice is missing": {[]string{choice(0, "null"), choice(1, "null"), choice(0, `"stop"`)}, 3, provider.Retryable, 200},
+		"the second choice has no end": {[]string{choice(0, "null"), choice(0, `"stop"`), choice(1, "null")}, 3, provider.Retryable, 200},
+		"the first choice has no end":  {[]string{choice(1, `"stop"`), choice(0, "null")}, 2, provider.Retryable, 200},
+		"choices without numbers":      {[]string{chunk(`{"outputs":[{"text":"a","stop_reason":null},{"text":"b","stop_reason":"stop"}]}`)}, 1, provider.Retryable, 200},
+		"Mistral's":                    {[]string{chunk(`{"outputs":[{"text":"a","stop_reason":null}]}`), chunk(`{"outputs":[{"text":"","stop_reason":"stop"}]}`)}, 2, 0, 0},
+		"choices that metrics end":     {[]string{choice(0, "null"), theStop}, 2, 0, 0},
 		"cut before the end":           {[]string{messageStart, textDelta, cutHere}, 2, provider.Retryable, 200},
 		"closed before the end":        {[]string{messageStart, textDelta, messageDelta}, 3, provider.Retryable, 200},
 		"cut behind the last frame":    {[]string{messageStart, textDelta, theStop, cutHere}, 2, provider.Retryable, 200},

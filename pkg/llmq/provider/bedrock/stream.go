@@ -53,18 +53,35 @@ func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provid
 
 // talk is one op's stream.
 type talk interface {
-	// take looks at an event: whether it tells something of the reply, and whether it says that this is at its end.
-	// Behind the first that does, none but such as belong to the end follow.
-	take(f frame) (content, last bool)
+	// take looks at an event: whether it tells something of the reply, and how far the reply is with it.
+	take(f frame) (content bool, at stage)
 	// used is what the reply has told of its cost.
 	used() *provider.Usage
 }
 
-// follow reads to the end of the reply, which is whole when the exchange ends behind a frame and one of them said that it
-// is.
+// stage is how far a reply is.
+type stage int
+
+const (
+	underway stage = iota
+	whole          // the exchange may end here
+	settled        // it tells its cost too, behind which Bedrock says no more
+)
+
+// restWithin is how long the end of the exchange may take once the reply is settled. It mostly comes at once; a connection
+// that something on the way holds open loses nothing of the reply.
+const restWithin = 3 * time.Second
+
+// follow reads to the end of the reply, which is whole when the exchange ends behind a frame with which it was.
 func follow(s *egress.Stream, t talk, emit provider.Emit, secret string) error {
 	frames := newFrameReader(s, provider.MaxEventBytes)
 	var end [][]byte
+	release := func() {
+		for _, raw := range end {
+			emit(raw, true)
+		}
+		end = nil
+	}
 	for {
 		f, err := frames.next()
 		switch {
@@ -72,38 +89,49 @@ func follow(s *egress.Stream, t talk, emit provider.Emit, secret string) error {
 			return s.TooLarge(err)
 		case errors.Is(err, errFrame):
 			return s.NoEvent(err)
-		case err == io.EOF && len(end) > 0: //nolint:errorlint // a connection that broke off has another one
-			for _, raw := range end {
-				emit(raw, true)
-			}
+		case len(end) > 0 && (err == io.EOF || err != nil && s.Rested()): //nolint:errorlint // a connection that broke off has another one
+			release()
 			return nil
 		case err != nil:
 			return s.Fault(fmt.Errorf("read a stream: %w", err))
 		case f.kind != "event":
 			return failed(f, secret)
 		}
-		content, last := t.take(f)
-		if last || len(end) > 0 {
-			end = append(end, append([]byte(nil), f.raw...))
-			continue
-		}
+		content, at := t.take(f)
 		if content {
 			s.Begun()
 		}
-		emit(f.raw, content)
+		if at == underway {
+			release() // it went on: what looked like its end was that of one choice
+			emit(f.raw, content)
+			continue
+		}
+		end = append(end, append([]byte(nil), f.raw...))
+		if at == settled {
+			s.Rest(restWithin)
+		}
 	}
 }
 
 // converseTalk is ConverseStream's: messageStop, and metadata behind it.
-type converseTalk struct{ usage *provider.Usage }
+type converseTalk struct {
+	usage *provider.Usage
+	at    stage
+}
 
 func (c *converseTalk) used() *provider.Usage { return c.usage }
 
-func (c *converseTalk) take(f frame) (content, last bool) {
-	if f.name == "metadata" {
+func (c *converseTalk) take(f frame) (content bool, at stage) {
+	switch f.name {
+	case "messageStop":
+		c.at = max(c.at, whole)
+	case "metadata":
 		c.usage = usageOf(f.payload)
+		if c.at == whole {
+			c.at = settled
+		}
 	}
-	return f.name != "messageStart", f.name == "messageStop"
+	return f.name != "messageStart", c.at
 }
 
 // statuses are those that the same exceptions have as refusals.

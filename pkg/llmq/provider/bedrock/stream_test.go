@@ -190,6 +190,44 @@ func TestStream_PaceIsBounded(t *testing.T) {
 	}
 }
 
+// A reply that has told its cost is whole, though its connection stays open; one without is not, however long it has rested.
+func TestStream_SettledIsWholeThoughTheConnectionStaysOpen(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		op    llmq.Op
+		sends string
+		whole bool
+	}{
+		"Converse":                  {llmq.OpConverseStream, start + hel + messageStop + metadata, true},
+		"Converse without metadata": {llmq.OpConverseStream, start + hel + messageStop, false},
+		"an invocation":             {llmq.OpInvokeStream, messageStart + textDelta + theStop, true},
+		"half a frame behind it":    {llmq.OpInvokeStream, messageStart + textDelta + theStop + textDelta[:20], true},
+		"one without metrics":       {llmq.OpInvokeStream, messageStart + textDelta + bareStop, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", eventStream)
+				_, _ = io.WriteString(w, tc.sends)
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}))
+			t.Cleanup(srv.Close)
+			p := open(t, Config{Endpoint: srv.URL, Credentials: static})
+			pace := provider.Pace{Stall: time.Second} // shorter than the wait for the end, which it doesn't bound
+			got := ""
+			_, err := p.Stream(t.Context(), provider.Request{Op: tc.op, ModelID: arn, Body: []byte(body), Pace: pace}, func(event []byte, _ bool) { got += string(event) })
+			if e, _ := errors.AsType[*provider.Error](err); tc.whole != (err == nil) || err != nil && e.Code != llmq.CodeTimeout {
+				t.Errorf("Stream = %v", err)
+			}
+			if tc.whole != (strings.HasSuffix(got, metadata) || strings.HasSuffix(got, theStop)) {
+				t.Errorf("%d bytes were passed on", len(got))
+			}
+		})
+	}
+}
+
 func TestStream_OnlyOfConverseStream(t *testing.T) {
 	t.Parallel()
 	p := open(t, Config{Endpoint: "http://127.0.0.1:1", Credentials: static})
