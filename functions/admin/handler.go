@@ -99,10 +99,11 @@ type route struct {
 	serve  serving
 }
 
-// statusView is the state of everything: what package admin reads of queues and targets, and the event sources.
+// statusView is the state of everything: what package admin reads of queues and targets, the event sources, and how live calls go.
 type statusView struct {
 	admin.Status
 	Sources []admin.SourceStatus `json:"sources"`
+	Routing admin.RoutingView    `json:"routing"`
 }
 
 // ofKey stands for a key's id at the end of a path.
@@ -118,7 +119,11 @@ func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
 	return map[string]route{
 		"/health": health,
 		"/status": get(func(ctx context.Context) any {
-			return statusView{v.Status(ctx), v.SourceStates(ctx)}
+			routing, err := l.Routing(ctx)
+			if err != nil { // as with all else that can't be read, its own part says so
+				routing = admin.RoutingView{Models: []admin.ModelRouting{}, Fault: err.Error()}
+			}
+			return statusView{v.Status(ctx), v.SourceStates(ctx), routing}
 		}),
 		"/queues":         get(func(ctx context.Context) any { return map[string]any{"queues": v.Queues(ctx)} }),
 		"/queues/redrive": post(v.Redrive),

@@ -129,7 +129,8 @@ func TestAdmin_StatusIsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"queues":[{"queue":"llm-chat-a","model":"chat-a","lane":"bg","waiting":3,"received":0,"delayed":0,"dead_letters":0}],"targets":[],` +
-		`"sources":[{"queue":"llm-chat-a","model":"chat-a","lane":"bg","state":"Disabled","paused":true,"max_concurrency":4,"ceiling":10}]}`
+		`"sources":[{"queue":"llm-chat-a","model":"chat-a","lane":"bg","state":"Disabled","paused":true,"max_concurrency":4,"ceiling":10}],` +
+		`"routing":{"revision":0,"killed":true,"models":null}}`
 	if resp.Body != want {
 		t.Errorf("body = %s\nwant   %s", resp.Body, want)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
-	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/eventsource"
 	"github.com/llm-queue/llmq/pkg/llmq/wiring"
@@ -44,7 +42,7 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 		}
 	}
 	return admin.NewOperator(a, admin.OperatorDeps{
-		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes, Chains: chains(p.Config, p.Catalogue),
+		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes,
 		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Log: p.Log,
 	}), nil
 }
@@ -56,28 +54,4 @@ func keys(p *wiring.Process) (*admin.Keys, error) {
 		return nil, err
 	}
 	return admin.NewKeys(registry, p.Catalogue, p.Log), nil
-}
-
-// chains lists, by model, the targets that its calls are tried at in turn: its own and those of the models that stand
-// in for it.
-func chains(cfg *config.Config, c llmq.Catalogue) map[string][]llmq.Target {
-	targets := map[string][]llmq.Target{}
-	for _, m := range c.Models() {
-		targets[m.Alias] = m.Targets
-	}
-	out := map[string][]llmq.Target{}
-	for _, m := range cfg.Models {
-		stages := []string{m.Alias}
-		for _, f := range m.Fallback {
-			stages = append(stages, f.Model)
-		}
-		for _, alias := range stages {
-			for _, t := range targets[alias] {
-				if !slices.Contains(m.SkipTargets, t.Name) {
-					out[m.Alias] = append(out[m.Alias], t)
-				}
-			}
-		}
-	}
-	return out
 }

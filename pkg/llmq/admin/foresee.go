@@ -40,7 +40,7 @@ func (o *Operator) foresee(ctx context.Context, lim limits, byLane map[llmq.Lane
 			continue
 		}
 		memory = memory.Learn(now, tallies(m, lim))
-		snap := forecast.Snapshot{TakenMS: now.UnixMilli(), Waiting: map[llmq.Lane]int{}, Rates: memory.Rates(o.room(m, lim))}
+		snap := forecast.Snapshot{TakenMS: now.UnixMilli(), Waiting: map[llmq.Lane]int{}, Rates: memory.Rates(room(m, lim))}
 		for _, l := range m.Lanes {
 			q := o.Names.Model(m.Alias, l)
 			d, read := depths[q]
@@ -124,8 +124,8 @@ func running(m llmq.Model, l llmq.Lane, lim limits) int {
 }
 
 // room is that of the first target of a model's chain that is open: a background call waits there.
-func (o *Operator) room(m llmq.Model, lim limits) forecast.Room {
-	for _, t := range o.deps.Chains[m.Alias] {
+func room(m llmq.Model, lim limits) forecast.Room {
+	for _, t := range lim.chains[m.Alias] {
 		st, known := lim.states[t.String()]
 		if !known {
 			continue

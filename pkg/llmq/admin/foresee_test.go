@@ -164,21 +164,19 @@ func TestPerSecond_IsTheTightestBound(t *testing.T) {
 
 func TestRoom_IsOfTheFirstOpenTarget(t *testing.T) {
 	t.Parallel()
-	r := foreseen(t)
 	first := llmq.Target{Model: "chat-a", Name: "a", MaxConcurrency: 100}
 	second := llmq.Target{Model: "chat-a", Name: "b", MaxConcurrency: 20, Limits: llmq.Limits{Lanes: map[llmq.Lane]int{llmq.LaneBG: 3, llmq.LaneBulk: 2}}}
-	r.deps.Chains["chat-a"] = []llmq.Target{first, second}
 	m := llmq.Model{Alias: "chat-a"}
-	lim := limits{states: map[string]capacity.State{"chat-a@a": {}, "chat-a@b": {}}}
-	if got, want := r.room(m, lim), (forecast.Room{Slots: 100, Share: 0.8}); got != want {
+	lim := limits{states: map[string]capacity.State{"chat-a@a": {}, "chat-a@b": {}}, chains: map[string][]llmq.Target{"chat-a": {first, second}}}
+	if got, want := room(m, lim), (forecast.Room{Slots: 100, Share: 0.8}); got != want {
 		t.Errorf("room %+v, want %+v", got, want)
 	}
 	lim.states["chat-a@a"] = capacity.State{Breaker: capacity.BreakerOpen}
-	if got, want := r.room(m, lim), (forecast.Room{Slots: 20, Share: 0.25}); got != want {
+	if got, want := room(m, lim), (forecast.Room{Slots: 20, Share: 0.25}); got != want {
 		t.Errorf("with its breaker open: %+v, want %+v", got, want)
 	}
 	lim.states["chat-a@b"] = capacity.State{Breaker: capacity.BreakerOpen}
-	if got := r.room(m, lim); got != (forecast.Room{}) {
+	if got := room(m, lim); got != (forecast.Room{}) {
 		t.Errorf("with nothing open: %+v", got)
 	}
 }

@@ -129,15 +129,17 @@ func governs(l llmq.Lane) bool { return slices.Contains(governor.Lanes(), l) }
 // limits is what the gate knows of every target of every chain, by the target's name.
 type limits struct {
 	states map[string]capacity.State
-	err    error // none could be read
+	chains map[string][]llmq.Target // by model; see [InForce]
+	err    error                    // none could be read
 }
 
 // limits reads them in one round trip.
 func (o *Operator) limits(ctx context.Context) limits {
 	var b luascript.Batch
 	asked := map[string]luascript.Pending[capacity.State]{}
+	chains := o.InForce(ctx).Chains
 	for _, m := range o.Catalogue.Models() {
-		for _, t := range o.deps.Chains[m.Alias] {
+		for _, t := range chains[m.Alias] {
 			if asked[t.String()] == nil {
 				asked[t.String()] = o.Capacity.Peek(&b, t)
 			}
@@ -146,7 +148,7 @@ func (o *Operator) limits(ctx context.Context) limits {
 	if err := b.Run(ctx, o.Valkey); err != nil {
 		return limits{err: err}
 	}
-	out := limits{states: map[string]capacity.State{}}
+	out := limits{states: map[string]capacity.State{}, chains: chains}
 	for name, answer := range asked {
 		st, err := answer()
 		if err != nil {
@@ -164,7 +166,7 @@ func (o *Operator) facts(p place, s queue.Source, lim limits) governor.Facts {
 		Batch: cmp.Or(s.BatchSize, rule.BatchSize, 1), Ceiling: rule.MaxConcurrency, Now: s.MaxConcurrency,
 		Steady: s.State == queue.SourceEnabled || s.State == queue.SourceDisabled, Paused: s.State.Paused(), Blind: lim.err != nil,
 	}
-	for _, t := range o.deps.Chains[p.model.Alias] {
+	for _, t := range lim.chains[p.model.Alias] {
 		st, known := lim.states[t.String()]
 		if !known || st.Quarantine > 0 {
 			f.Blind = true

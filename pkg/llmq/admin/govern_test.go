@@ -58,7 +58,7 @@ func governed(t *testing.T) *rig {
 	r := newRig(t)
 	t.Cleanup(r.server.Close)
 	r.deps.Governed = true
-	r.deps.Chains = map[string][]llmq.Target{"chat-a": {{Model: "chat-a", Name: "main"}}}
+	r.inForce.Chains = map[string][]llmq.Target{"chat-a": {{Model: "chat-a", Name: "main"}}}
 	r.Capacity = capacity.New(keys.New("test"))
 	return r
 }
@@ -112,7 +112,7 @@ func TestGovern_RefusedMovesWait(t *testing.T) {
 			t.Parallel()
 			r := governed(t)
 			r.Catalogue = llmq.NewCatalogue([]llmq.Model{{Alias: "chat-a", Lanes: []llmq.Lane{"rt", "bg"}}, {Alias: "chat-b", Lanes: []llmq.Lane{"rt", "bg"}}})
-			r.deps.Chains["chat-b"] = r.deps.Chains["chat-a"]
+			r.inForce.Chains["chat-b"] = r.inForce.Chains["chat-a"]
 			r.sources.fail = tt.fail
 			r.sources.list = map[string][]queue.Source{"worker-bg": {
 				{ID: "a", Queue: "llm-chat-a", State: tt.state, MaxConcurrency: 10, BatchSize: 10},
@@ -122,7 +122,7 @@ func TestGovern_RefusedMovesWait(t *testing.T) {
 			if tt.fresh {
 				st.Quarantine = 1
 			}
-			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}}, r.listAll(t.Context(), llmq.Lanes()))
+			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}, chains: r.inForce.Chains}, r.listAll(t.Context(), llmq.Lanes()))
 			if got != tt.want {
 				t.Errorf("run = %+v, want %+v", got, tt.want)
 			}

@@ -24,8 +24,7 @@ type OperatorDeps struct {
 	Queue    queue.Operator
 	Sources  queue.Sources
 	Lanes    map[llmq.Lane]LaneRule
-	Chains   map[string][]llmq.Target // by model: its targets and those that stand in for them, in the order in which they are tried
-	Governed bool                     // whether the governor is on
+	Governed bool // whether the governor is on
 	Forecast *forecast.Store
 	Senders  queue.Senders // whose messages workers take: a redrive sends no others again
 	Log      *slog.Logger

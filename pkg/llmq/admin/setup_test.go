@@ -39,6 +39,7 @@ type rig struct {
 	sources *fakeSources
 	bodies  fakeBodies
 	log     *bytes.Buffer
+	inForce InForce
 }
 
 // fakeBodies are those that were put aside, by key.
@@ -68,7 +69,7 @@ func newRig(t *testing.T) *rig {
 		lanes[l] = LaneRule{Worker: "worker-" + string(l), BatchSize: 10, MaxConcurrency: 10, Timeout: 300 * time.Second}
 	}
 	r.Operator = NewOperator(
-		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue, Bodies: r.bodies}),
+		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue, Bodies: r.bodies, InForce: func(context.Context) InForce { return r.inForce }}),
 		OperatorDeps{Queue: r.queue, Sources: r.sources, Lanes: lanes, Senders: senders(), Log: slog.New(slog.NewTextHandler(r.log, nil))},
 	)
 	return r

@@ -11,6 +11,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
@@ -23,6 +24,7 @@ type Deps struct {
 	Capacity  *capacity.Gate
 	Valkey    redis.UniversalClient
 	Bodies    bodies
+	InForce   func(context.Context) InForce // what holds now: [Settings.InForce]
 }
 
 // bodies takes requests' bodies that are too large for a message.
@@ -56,8 +58,9 @@ type QueueStatus struct {
 
 // TargetStatus is one target. Error says why its use could not be read; the row then has none.
 type TargetStatus struct {
-	Target string `json:"target"` // alias@target
-	Caps   Caps   `json:"caps,omitzero"`
+	Target  string        `json:"target"` // alias@target
+	Caps    Caps          `json:"caps,omitzero"`
+	CapFrom config.Source `json:"cap_from,omitempty"` // the layer that Caps.Target is of
 	*TargetUse
 	Error string `json:"error,omitempty"`
 }
@@ -101,7 +104,7 @@ func limitIs(c capacity.Certainty) string {
 	return LimitUnproven
 }
 
-// Caps are what is configured on top of all that is learned; what has no cap is left out.
+// Caps are what is configured or set live on top of all that is learned; what has no cap is left out.
 type Caps struct {
 	Target      int               `json:"target,omitempty"`   // calls in flight
 	Provider    int               `json:"provider,omitempty"` // calls in flight over all targets of its provider
@@ -112,7 +115,7 @@ type Caps struct {
 	ProviderTPM int               `json:"provider_tpm,omitempty"`
 }
 
-// capsOf is what the configuration says of a target.
+// capsOf are those of a target.
 func capsOf(t llmq.Target) Caps {
 	c := Caps{
 		Target: t.MaxConcurrency, Provider: t.Shared.MaxConcurrency, RPM: t.Limits.Rates.RPM, TPM: t.Limits.Rates.TPM,
@@ -206,9 +209,14 @@ func (a *Admin) targets(ctx context.Context) []TargetStatus {
 	var b luascript.Batch
 	var out []TargetStatus
 	var states []luascript.Pending[capacity.State]
-	for _, m := range a.Catalogue.Models() {
+	now := a.InForce(ctx)
+	for _, m := range now.Catalogue.Models() {
 		for _, t := range m.Targets {
-			out = append(out, TargetStatus{Target: t.String(), Caps: capsOf(t)})
+			row := TargetStatus{Target: t.String(), Caps: capsOf(t)}
+			if row.Caps.Target > 0 {
+				row.CapFrom = now.CapFrom[t.String()]
+			}
+			out = append(out, row)
 			states = append(states, a.Capacity.Peek(&b, t))
 		}
 	}

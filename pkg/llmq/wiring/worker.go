@@ -74,7 +74,7 @@ func retryPolicy(t config.Timing) retry.Policy {
 
 // Admin is the operator's verbs.
 func (p *Process) Admin() *admin.Admin {
-	return admin.New(admin.Deps{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Queue: p.queue, Capacity: p.capacity, Valkey: p.valkey, Bodies: p.bodies})
+	return admin.New(admin.Deps{Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, Queue: p.queue, Capacity: p.capacity, Valkey: p.valkey, Bodies: p.bodies, InForce: p.Settings().InForce})
 }
 
 // Settings is the verbs of what holds while processes run.
