@@ -29,6 +29,11 @@ type verbs interface {
 	Pause(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
 	Resume(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
 	Govern(ctx context.Context) admin.Governed
+	Limiter(ctx context.Context, r admin.TargetRequest) ([]admin.TargetStatus, error)
+	ResetLimiter(ctx context.Context, by string, r admin.TargetRequest) (admin.Forgotten, error)
+	Breakers(ctx context.Context, r admin.TargetRequest) ([]admin.BreakerStatus, error)
+	ResetBreaker(ctx context.Context, by string, r admin.TargetRequest) (admin.Forgotten, error)
+	TestFallback(ctx context.Context, by string, r admin.FallbackTest) (admin.FallbackTested, error)
 }
 
 // keyVerbs are those of callers' keys.
@@ -51,6 +56,9 @@ type liveVerbs interface {
 	Route(ctx context.Context, by string, r admin.RouteRequest) (admin.Changed, error)
 	Kill(ctx context.Context, by string, r admin.KillRequest) (admin.Changed, error)
 	ResetRouting(ctx context.Context, by string, r admin.ResetRequest) (admin.Changed, error)
+	Fallback(ctx context.Context) (admin.FallbackView, error)
+	SetFallback(ctx context.Context, by string, r admin.FallbackRequest) (admin.Changed, error)
+	ResetFallback(ctx context.Context, by string, r admin.ResetFallbackRequest) (admin.Changed, error)
 }
 
 // gate lets operators in. On AWS the API has checked IAM before and names the caller;
@@ -87,6 +95,11 @@ type asked struct {
 	name  string // the path's last part, where the route ends in {kid}
 	query map[string]string
 	body  []byte
+}
+
+// targets are those that a query names.
+func (a asked) targets() admin.TargetRequest {
+	return admin.TargetRequest{Model: a.query["model"], Target: a.query["target"]}
 }
 
 // serving answers a request whose sender is known to be by.
@@ -149,6 +162,20 @@ func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
 		"/routing/set":   post(l.Route),
 		"/routing/kill":  post(l.Kill),
 		"/routing/reset": post(l.ResetRouting),
+		"/limiter": read(func(ctx context.Context, a asked) (map[string][]admin.TargetStatus, error) {
+			rows, err := v.Limiter(ctx, a.targets())
+			return map[string][]admin.TargetStatus{"targets": rows}, err
+		}),
+		"/limiter/reset": post(v.ResetLimiter),
+		"/breaker": read(func(ctx context.Context, a asked) (map[string][]admin.BreakerStatus, error) {
+			rows, err := v.Breakers(ctx, a.targets())
+			return map[string][]admin.BreakerStatus{"breakers": rows}, err
+		}),
+		"/breaker/reset":  post(v.ResetBreaker),
+		"/fallback":       read(func(ctx context.Context, _ asked) (admin.FallbackView, error) { return l.Fallback(ctx) }),
+		"/fallback/set":   post(l.SetFallback),
+		"/fallback/test":  post(v.TestFallback),
+		"/fallback/reset": post(l.ResetFallback),
 	}
 }
 

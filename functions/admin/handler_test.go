@@ -71,6 +71,26 @@ func (fakeVerbs) Status(context.Context) admin.Status {
 	return admin.Status{Queues: []admin.QueueStatus{{Queue: "llm-chat-a", Model: "chat-a", Lane: "bg", Waiting: 3}}, Targets: []admin.TargetStatus{}}
 }
 
+func (fakeVerbs) Limiter(_ context.Context, r admin.TargetRequest) ([]admin.TargetStatus, error) {
+	return []admin.TargetStatus{{Target: r.Model + "@" + r.Target}}, nil
+}
+
+func (fakeVerbs) ResetLimiter(_ context.Context, by string, r admin.TargetRequest) (admin.Forgotten, error) {
+	return admin.Forgotten{Targets: []string{r.Model + "@" + r.Target}, Note: "limits by " + by}, nil
+}
+
+func (fakeVerbs) Breakers(_ context.Context, r admin.TargetRequest) ([]admin.BreakerStatus, error) {
+	return []admin.BreakerStatus{{Target: r.Model + "@" + r.Target, Breaker: "open"}}, nil
+}
+
+func (fakeVerbs) ResetBreaker(_ context.Context, by string, _ admin.TargetRequest) (admin.Forgotten, error) {
+	return admin.Forgotten{Note: "breaker by " + by}, nil
+}
+
+func (fakeVerbs) TestFallback(_ context.Context, _ string, r admin.FallbackTest) (admin.FallbackTested, error) {
+	return admin.FallbackTested{Model: r.Model, Takes: "m@t"}, nil
+}
+
 func event(method, path string, headers map[string]string, userARN string) events.APIGatewayProxyRequest {
 	ev := events.APIGatewayProxyRequest{HTTPMethod: method, Path: path, Headers: headers}
 	ev.RequestContext.Identity.UserArn = userARN
@@ -168,6 +188,14 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 		{"route", "POST", "/routing/set", `{"model":"m","mode":"auto"}`, 200, `"note":"m auto"`},
 		{"kill", "POST", "/routing/kill", `{"on":true}`, 200, `"note":"killed"`},
 		{"reset routes", "POST", "/routing/reset", `{}`, 200, `routes reset`},
+		{"limiter", "GET", "/limiter?model=m", "", 200, `{"targets":[{"target":"m@"}]}`},
+		{"reset a limiter", "POST", "/limiter/reset", `{"model":"m","target":"t"}`, 200, `"note":"limits by arn:ops"`},
+		{"breaker", "GET", "/breaker?model=m", "", 200, `{"breakers":[{"target":"m@","breaker":"open"}]}`},
+		{"reset a breaker", "POST", "/breaker/reset", `{"model":"m"}`, 200, `"note":"breaker by arn:ops"`},
+		{"fallback", "GET", "/fallback", "", 200, `{"revision":3,`},
+		{"set a chain", "POST", "/fallback/set", `{"model":"m","chain":[{"model":"n","require_headroom":true}]}`, 200, `"note":"m n true"`},
+		{"try a chain", "POST", "/fallback/test", `{"model":"m"}`, 200, `"takes":"m@t"`},
+		{"reset a chain", "POST", "/fallback/reset", `{"model":"m"}`, 200, `"note":"chain of m reset"`},
 		{"create by GET", "GET", "/keys/create", "", 405, `use POST`},
 		{"revoke by a path", "POST", "/keys/0123456789", `{}`, 405, `use GET`},
 		{"deeper", "GET", "/keys/a/b", "", 404, `/keys/{kid}`},

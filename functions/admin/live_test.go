@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
@@ -48,4 +49,17 @@ func (fakeLive) Kill(_ context.Context, _ string, r admin.KillRequest) (admin.Ch
 
 func (fakeLive) ResetRouting(context.Context, string, admin.ResetRequest) (admin.Changed, error) {
 	return admin.Changed{Note: "routes reset"}, nil
+}
+
+func (fakeLive) Fallback(context.Context) (admin.FallbackView, error) {
+	return admin.FallbackView{Revision: 3}, nil
+}
+
+func (fakeLive) SetFallback(_ context.Context, _ string, r admin.FallbackRequest) (admin.Changed, error) {
+	to := (*r.Chain)[0]
+	return admin.Changed{Note: fmt.Sprint(r.Model, " ", to.Model, " ", to.RequireHeadroom)}, nil
+}
+
+func (fakeLive) ResetFallback(_ context.Context, _ string, r admin.ResetFallbackRequest) (admin.Changed, error) {
+	return admin.Changed{Note: "chain of " + r.Model + " reset"}, nil
 }

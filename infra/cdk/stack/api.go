@@ -49,15 +49,23 @@ func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.Function, logg
 	})
 	signed := &awsapigateway.MethodOptions{AuthorizationType: awsapigateway.AuthorizationType_IAM}
 	reads := map[string]awsapigateway.Resource{}
-	for _, path := range []string{"health", "status", "queues", "settings", "routing"} {
+	for _, path := range []string{"health", "status", "queues", "settings", "routing", "limiter", "breaker", "fallback"} {
 		reads[path] = api.Root().AddResource(jsii.String(path), nil)
 		reads[path].AddMethod(jsii.String("GET"), integration, signed)
 	}
-	for of, verbs := range map[string][]string{
-		"queues": {"redrive", "purge", "pause", "resume"}, "settings": {"set", "unset", "reset"}, "routing": {"set", "kill", "reset"},
+	for _, v := range []struct { // in this order: the deployment's name is made of it
+		of    string
+		verbs []string
+	}{
+		{"queues", []string{"redrive", "purge", "pause", "resume"}},
+		{"settings", []string{"set", "unset", "reset"}},
+		{"routing", []string{"set", "kill", "reset"}},
+		{"limiter", []string{"reset"}},
+		{"breaker", []string{"reset"}},
+		{"fallback", []string{"set", "test", "reset"}},
 	} {
-		for _, verb := range verbs {
-			reads[of].AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
+		for _, verb := range v.verbs {
+			reads[v.of].AddResource(jsii.String(verb), nil).AddMethod(jsii.String("POST"), integration, signed)
 		}
 	}
 	reads["settings"].AddResource(jsii.String("audit"), nil).AddMethod(jsii.String("GET"), integration, signed)

@@ -146,7 +146,7 @@ func runCommands() []string {
 func adminRules(env string) rules {
 	return rules{
 		keys:     []string{class(env, "cfg"), class(env, "cap"), class(env, "live")},
-		commands: []string{"get", "hget", "hmget", "hset", "lpush", "lrange", "ltrim", "pttl", "zcount"},
+		commands: []string{"get", "hdel", "hget", "hmget", "hset", "lpush", "lrange", "ltrim", "pttl", "zcount"},
 	}.with(connecting(), scripting())
 }
 

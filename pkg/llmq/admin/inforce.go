@@ -6,6 +6,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/live"
 )
 
 // InForce is what holds now of limits and chains, which operators may change while processes run.
@@ -17,13 +18,11 @@ type InForce struct {
 
 // InForce reads it. Where that can't be done, or what is stored is of no use, it is as configured: that is what a new process would run on.
 func (s *Settings) InForce(ctx context.Context) InForce {
-	over, merged := config.Overrides{}, s.deps.Config
-	if st, err := s.deps.Store.Load(ctx); err == nil && st.Err == nil {
-		known, _ := s.deps.Config.Known(st.Overrides)
-		if c, err := s.deps.Config.Override(known); err == nil {
-			over, merged = known, c
-		}
+	st, err := s.deps.Store.Load(ctx)
+	if err != nil {
+		st = live.State{}
 	}
+	merged, over, _ := s.merged(st)
 	f := InForce{Catalogue: merged.Catalogue(), CapFrom: map[string]config.Source{}}
 	f.Chains = chains(merged, f.Catalogue)
 	for _, m := range f.Catalogue.Models() {
@@ -37,6 +36,19 @@ func (s *Settings) InForce(ctx context.Context) InForce {
 		}
 	}
 	return f
+}
+
+// merged is what is stored laid over the configuration, and what of it is known here; with a fault, that says why, it is the configuration.
+func (s *Settings) merged(st live.State) (merged *config.Config, known config.Overrides, fault string) {
+	known, _ = s.deps.Config.Known(st.Overrides)
+	merged, err := s.deps.Config.Override(known)
+	if st.Err != nil {
+		err = st.Err
+	}
+	if err != nil {
+		return s.deps.Config, config.Overrides{}, err.Error()
+	}
+	return merged, known, ""
 }
 
 // chains lists, by model, the targets that its calls are tried at in turn: its own and those of the models that stand

@@ -38,19 +38,8 @@ func (s *Settings) Routing(ctx context.Context) (RoutingView, error) {
 	if err != nil {
 		return RoutingView{}, err
 	}
-	v := RoutingView{Revision: st.Revision, Models: []ModelRouting{}}
-	known, _ := s.deps.Config.Known(st.Overrides)
-	merged, err := s.deps.Config.Override(known)
-	switch {
-	case st.Err != nil:
-		v.Fault = st.Err.Error()
-	case err != nil:
-		v.Fault = err.Error()
-	}
-	if v.Fault != "" {
-		merged = s.deps.Config
-	}
-	v.Killed = merged.Routing.Killed
+	merged, _, fault := s.merged(st)
+	v := RoutingView{Revision: st.Revision, Killed: merged.Routing.Killed, Models: []ModelRouting{}, Fault: fault}
 	for _, m := range merged.Models {
 		mode, percent := merged.Route(m)
 		v.Models = append(v.Models, ModelRouting{Model: m.Alias, Mode: mode, QueuePercent: percent})

@@ -39,6 +39,8 @@ var (
 	renewText string
 	//go:embed lua/peek.lua
 	peekText string
+	//go:embed lua/forget.lua
+	forgetText string
 )
 
 // whole puts the chunks that a script is built from at the lines that ask for them.
@@ -49,11 +51,11 @@ func whole(text string) string {
 // Gate decides admissions. It holds no connection and no mutable state, so it is safe
 // for concurrent use.
 type Gate struct {
-	keys                       keys.Space
-	law                        LawConfig
-	lease                      time.Duration
-	now                        any // of the scripts: "" is the server's clock, and tests have their own
-	admit, settle, renew, peek luascript.Script
+	keys                               keys.Space
+	law                                LawConfig
+	lease                              time.Duration
+	now                                any // of the scripts: "" is the server's clock, and tests have their own
+	admit, settle, renew, peek, forget luascript.Script
 }
 
 // New is the gate of one environment, with the law and the lease as they are by default.
@@ -67,6 +69,7 @@ func New(space keys.Space) *Gate {
 		settle: luascript.New("settle", whole(settleText)),
 		renew:  luascript.New("renew", whole(renewText)),
 		peek:   luascript.New("peek", whole(peekText)),
+		forget: luascript.New("forget", whole(forgetText)),
 	}
 }
 

@@ -75,7 +75,7 @@ func TestScripts_Cases(t *testing.T) {
 func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	t.Parallel()
 	want := map[string]luatest.Header{}
-	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText} {
+	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText, "forget": forgetText} {
 		want[whole(text)] = luatest.ReadHeader(t, name, text)
 	}
 	got := map[string]luatest.Header{}
@@ -96,6 +96,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	g.Renew(&b, Slot{ask: a})
 	g.Settle(&b, Slot{ask: a}, Outcome{Ending: OK})
 	g.Peek(&b, a.Target)
+	g.ForgetLimits(&b, a.Target)
 	if err := b.Run(t.Context(), c); err != nil {
 		t.Fatalf("run: %v", err)
 	}
@@ -106,7 +107,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 
 func TestScripts_Luacheck(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText} {
+	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText, "forget": forgetText} {
 		luatest.LuacheckText(t, name+".lua", whole(text))
 	}
 }
