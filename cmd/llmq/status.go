@@ -238,13 +238,6 @@ func targetCells(t admin.TargetStatus) []table.Cell {
 		return append(cells, table.Cell{Text: t.Error, Style: table.Bad})
 	}
 	u := t.TargetUse
-	breaker := table.Cell{Text: strings.ReplaceAll(string(u.Breaker), "_", " "), Style: table.Good}
-	if u.Breaker != capacity.BreakerClosed {
-		breaker.Style = table.Bad
-		if u.OpenForMS > 0 {
-			breaker.Text += " " + (time.Duration(u.OpenForMS) * time.Millisecond).Round(time.Second).String()
-		}
-	}
 	note := table.Cell{}
 	if u.QuarantineMS > 0 {
 		note = table.Cell{Text: "nothing starts for " + (time.Duration(u.QuarantineMS) * time.Millisecond).Round(time.Second).String() + ": the state store is new", Style: table.Warn}
@@ -252,7 +245,7 @@ func targetCells(t admin.TargetStatus) []table.Cell {
 	return append(cells,
 		table.Text(fmt.Sprintf("%d/%d", u.InUse, u.Limit)), table.Text(lanesInUse(u.Lanes)), table.Text(u.LimitIs), count(u.Waiting, table.Warn),
 		left(u.Budgets.RPMLeft, t.Caps.RPM), left(u.Budgets.TPMLeft, t.Caps.TPM),
-		left(u.Budgets.SharedRPMLeft, t.Caps.ProviderRPM), left(u.Budgets.SharedTPMLeft, t.Caps.ProviderTPM), breaker,
+		left(u.Budgets.SharedRPMLeft, t.Caps.ProviderRPM), left(u.Budgets.SharedTPMLeft, t.Caps.ProviderTPM), breakerCell(u.Breaker, u.OpenForMS),
 		count(u.Ended[capacity.OK], table.Plain), count(u.Ended[capacity.Throttled], table.Warn), count(u.Ended[capacity.Failed], table.Bad), note,
 		table.Cell{Text: u.Learned, Style: table.Faint})
 }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/llm-queue/llmq/cmd/llmq/internal/table"
+	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
+)
+
+func (a *app) fallback() *cobra.Command {
+	get := a.does(func(ctx context.Context, _ []string) error { return ask(ctx, a, "/fallback", nil, a.fallbacks) })
+	c := &cobra.Command{
+		Use:   "fallback",
+		Short: "Show, set and try where calls go when their first target fails",
+		Long: `Show where each model's calls go when their first target fails: the model's other targets, then, for calls that ask for the chain,
+the models that stand in for it.`,
+		Example: "  llmq fallback\n  llmq fallback test --model chat-a",
+		Args:    noArgs,
+		RunE:    get,
+	}
+	c.AddCommand(
+		&cobra.Command{Use: "get", Short: "Show chains (what fallback alone does)", Example: "  llmq fallback get --json", Args: noArgs, RunE: get},
+		a.setFallback(), a.testFallback(), a.resetFallback(),
+	)
+	return c
+}
+
+func (a *app) setFallback() *cobra.Command {
+	var model string
+	var chain, headroom, skip []string
+	var rev revision
+	c := &cobra.Command{
+		Use:   "set",
+		Short: "Set a model's chain, or the targets that are left out",
+		Long:  "Set a model's chain live, or the targets that are left out of it. An empty list is none: --chain ''.",
+		Example: "  llmq fallback set --model chat-a --chain chat-b,chat-c --require-headroom chat-b\n" +
+			"  llmq fallback set --model chat-a --skip-targets second",
+		Args: noArgs,
+	}
+	f := c.Flags()
+	f.StringVar(&model, "model", "", "alias of the model")
+	f.StringSliceVar(&chain, "chain", nil, "models that stand in for it, in order")
+	f.StringSliceVar(&headroom, "require-headroom", nil, "those of the chain that are taken only where they have a slot free at once")
+	f.StringSliceVar(&skip, "skip-targets", nil, "names of targets that are left out")
+	rev.flag(c)
+	if err := c.MarkFlagRequired("model"); err != nil {
+		panic(err) // the flag is above
+	}
+	c.MarkFlagsOneRequired("chain", "skip-targets")
+	_ = c.RegisterFlagCompletionFunc("model", a.completeModels) // it fails for a name that is no flag
+	c.RunE = a.does(func(ctx context.Context, _ []string) error {
+		r := admin.FallbackRequest{Model: model, Revision: rev.asked()}
+		for _, m := range headroom {
+			if !slices.Contains(chain, m) {
+				return usagef("--require-headroom names %q, which is not in --chain", m)
+			}
+		}
+		if f.Changed("chain") {
+			hops := []config.FallbackModel{}
+			for _, m := range chain {
+				hops = append(hops, config.FallbackModel{Model: m, RequireHeadroom: slices.Contains(headroom, m)})
+			}
+			r.Chain = &hops
+		}
+		if f.Changed("skip-targets") {
+			skip = append([]string{}, skip...) // none is a list too
+			r.SkipTargets = &skip
+		}
+		return tell(ctx, a, "/fallback/set", r, a.changed)
+	})
+	return c
+}
+
+func (a *app) testFallback() *cobra.Command {
+	var r admin.FallbackTest
+	c := &cobra.Command{
+		Use: "test", Short: "Say which target would take a call now", Args: noArgs,
+		Long:    "Say which target would take a call of a model now, and why those before it would not. Nothing is called.",
+		Example: "  llmq fallback test --model chat-a",
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return tell(ctx, a, "/fallback/test", r, func(got admin.FallbackTested) []table.Table {
+				t := table.Table{Columns: []table.Column{{Head: "TARGET"}, {Head: "NOW"}}}
+				for _, s := range got.Steps {
+					now := table.Cell{Text: s.Passed, Style: table.Warn}
+					switch {
+					case s.Target == got.Takes:
+						now = table.Cell{Text: "takes it", Style: table.Good}
+					case s.Passed == "":
+						now = table.Cell{Text: "would be next", Style: table.Faint}
+					}
+					t.Rows = append(t.Rows, []table.Cell{table.Text(s.Target), now})
+				}
+				if got.Takes == "" {
+					a.say("none would take it at once")
+				}
+				return []table.Table{t}
+			})
+		}),
+	}
+	c.Flags().StringVar(&r.Model, "model", "", "alias of the model")
+	if err := c.MarkFlagRequired("model"); err != nil {
+		panic(err) // the flag is above
+	}
+	_ = c.RegisterFlagCompletionFunc("model", a.completeModels) // it fails for a name that is no flag
+	return c
+}
+
+func (a *app) resetFallback() *cobra.Command {
+	var model string
+	var rev revision
+	c := &cobra.Command{
+		Use: "reset", Short: "Take live chains back, of a model or of all", Example: "  llmq fallback reset --model chat-a", Args: noArgs,
+		RunE: a.does(func(ctx context.Context, _ []string) error {
+			return tell(ctx, a, "/fallback/reset", admin.ResetFallbackRequest{Model: model, Revision: rev.asked()}, a.changed)
+		}),
+	}
+	c.Flags().StringVar(&model, "model", "", "alias of a model; else of all")
+	rev.flag(c)
+	return c
+}
+
+// fallbacks shows every model's chain.
+func (a *app) fallbacks(v admin.FallbackView) []table.Table {
+	if v.Fault != "" {
+		fmt.Fprintln(a.err, a.note("what is stored is not followed: "+v.Fault, table.Bad))
+	}
+	t := table.Table{Columns: []table.Column{{Head: "MODEL"}, {Head: "CHAIN"}, {Head: "LEAVES OUT"}, {Head: "FROM"}, {Head: "COMES TO", Drop: 1}}}
+	for _, m := range v.Models {
+		var chain []string
+		for _, hop := range m.Chain {
+			name := hop.Model
+			if hop.RequireHeadroom {
+				name += " (with headroom)"
+			}
+			chain = append(chain, name)
+		}
+		hops := strings.Join(chain, " → ")
+		from := table.Cell{Text: "file", Style: table.Faint}
+		if m.Live {
+			from = table.Text("live")
+		}
+		t.Rows = append(t.Rows, []table.Cell{
+			table.Text(m.Model), value(&hops), table.Text(strings.Join(m.SkipTargets, ", ")), from, table.Text(strings.Join(m.Steps, " → ")),
+		})
+	}
+	return []table.Table{t}
+}
