@@ -204,3 +204,63 @@ func TestLive_KillSwitch(t *testing.T) {
 	}
 	t.Logf("of 30 live calls at once %d were served at the door and %d were told to come back", served, sentAway)
 }
+
+// E2, E5: through the real admin function: the status tells the caps that hold and their layers, chains are set and tried, and limiters and
+// breakers are reset.
+func TestLive_StatusChainsAndTargets(t *testing.T) {
+	t.Parallel()
+	r := ownRig(t, rig.Options{})
+	var done changed
+	if status := operate(t, r, "POST", "/settings/set", map[string]any{"model": rig.ModelChat, "set": map[string]any{"max_concurrency": 5}}, &done); status != http.StatusOK {
+		t.Fatalf("set: %d %+v", status, done)
+	}
+	var on changed
+	if status := operate(t, r, "POST", "/routing/kill", map[string]any{"on": true}, &on); status != http.StatusOK {
+		t.Fatalf("kill: %d %+v", status, on)
+	}
+	var seen struct {
+		Targets []struct {
+			Target  string
+			Caps    struct{ Target int }
+			CapFrom string `json:"cap_from"`
+		}
+		Routing struct {
+			Killed bool
+			Models []struct{ Model string }
+		}
+	}
+	if status := operate(t, r, "GET", "/status", nil, &seen); status != http.StatusOK || !seen.Routing.Killed || len(seen.Routing.Models) != 3 {
+		t.Fatalf("status: %d %+v", status, seen)
+	}
+	for _, row := range seen.Targets {
+		most, from := 20, "env:model"
+		if row.Target == rig.ModelChat+"@main" {
+			most, from = 5, "live:model"
+		}
+		if row.Caps.Target != most || row.CapFrom != from {
+			t.Errorf("%+v, want %d of %s", row, most, from)
+		}
+	}
+	var chain changed
+	body := map[string]any{"model": rig.ModelChat, "chain": []map[string]any{{"model": rig.ModelEmbed}}}
+	if status := operate(t, r, "POST", "/fallback/set", body, &chain); status != http.StatusOK || chain.Revision != 3 {
+		t.Fatalf("fallback: %d %+v", status, chain)
+	}
+	var tried struct {
+		Takes string
+		Steps []struct{ Target string }
+	}
+	if status := operate(t, r, "POST", "/fallback/test", map[string]any{"model": rig.ModelChat}, &tried); status != http.StatusOK || tried.Takes != rig.ModelChat+"@main" || len(tried.Steps) != 2 {
+		t.Errorf("fallback test: %d %+v", status, tried)
+	}
+	for _, path := range []string{"/limiter/reset", "/breaker/reset"} {
+		var forgotten struct{ Targets []string }
+		if status := operate(t, r, "POST", path, map[string]any{"model": rig.ModelChat}, &forgotten); status != http.StatusOK || len(forgotten.Targets) != 1 {
+			t.Errorf("%s: %d %+v", path, status, forgotten)
+		}
+	}
+	var faulty changed
+	if status := operate(t, r, "POST", "/breaker/reset", map[string]any{"model": rig.ModelChat, "target": "mian"}, &faulty); status != http.StatusBadRequest || !strings.Contains(faulty.Error.Message, "did you mean main?") {
+		t.Errorf("an unknown target: %d %+v", status, faulty)
+	}
+}
