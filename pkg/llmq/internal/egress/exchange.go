@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
@@ -106,27 +107,30 @@ func checkEncoding(resp *http.Response) error {
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // JSON returns the body of a 2xx reply as it came, but for a byte order mark, once it is known to
-// be valid JSON. Otherwise it returns a *[provider.Error]:
+// be valid JSON, and an object or a list. Otherwise it returns a *[provider.Error]:
 //
-//   - a page, a blank body or one that ends early is a passing fault of something on the way;
+//   - a page, a blank body, one that ends early, or a mere null is a passing fault of something on the way;
 //   - whole JSON with an error inside (-Infinity, for instance, case H19d) would come again, and be
-//     paid for again, so this target is given up;
-//   - an event stream was asked for by the call's own body.
+//     paid for again, so this target is given up, as is one that streams what nobody asked it to.
 func (r Reply) JSON() ([]byte, error) {
-	bad := func(class provider.Class, code llmq.Code, format string, args ...any) error {
-		return &provider.Error{Class: class, Code: code, Status: r.Status, Message: fmt.Sprintf(format, args...)}
+	bad := func(class provider.Class, format string, args ...any) error {
+		return &provider.Error{Class: class, Code: llmq.CodeProviderError, Status: r.Status, Message: fmt.Sprintf(format, args...)}
 	}
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch {
-	case err == nil && media == "text/event-stream":
-		return nil, bad(provider.CallFatal, llmq.CodeUnsupported, "the provider answered with a stream; leave stream out")
-	case err != nil || media != "application/json" && !strings.HasSuffix(media, "+json"):
-		return nil, bad(provider.Retryable, llmq.CodeProviderError, "the provider answered %d with something that is not JSON", r.Status)
+	switch media, ok := r.media(); {
+	case media == "text/event-stream":
+		return nil, bad(provider.TargetFatal, "the provider answered %d with a stream, which the call did not ask for", r.Status)
+	case !ok:
+		return nil, bad(provider.Retryable, "the provider answered %d with something that is not JSON", r.Status)
 	}
 	body := bytes.TrimPrefix(r.Body, byteOrderMark)
 	if json.Valid(body) {
-		if tooDeep(body) {
-			return nil, bad(provider.TargetFatal, llmq.CodeProviderError, "the provider answered %d with JSON of more than %d levels", r.Status, maxDepth)
+		switch first := bytes.TrimLeft(body, " \t\r\n")[0]; {
+		case first != '{' && first != '[':
+			return nil, r.NoReply()
+		case !utf8.Valid(body):
+			return nil, bad(provider.TargetFatal, "the provider answered %d with JSON that is not in UTF-8", r.Status)
+		case tooDeep(body):
+			return nil, bad(provider.TargetFatal, "the provider answered %d with JSON of more than %d levels", r.Status, maxDepth)
 		}
 		return body, nil
 	}
@@ -134,13 +138,26 @@ func (r Reply) JSON() ([]byte, error) {
 	syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(body, &whole))
 	begun := bytes.HasPrefix(bytes.TrimSpace(body), []byte("{"))
 	if ok && begun && syntax.Offset < int64(len(body)) {
-		return nil, bad(provider.TargetFatal, llmq.CodeProviderError, "the provider answered %d with invalid JSON, wrong at byte %d", r.Status, syntax.Offset)
+		return nil, bad(provider.TargetFatal, "the provider answered %d with invalid JSON, wrong at byte %d", r.Status, syntax.Offset)
 	}
-	return nil, bad(provider.Retryable, llmq.CodeProviderError, "the provider answered %d with no JSON or only a part of it", r.Status)
+	return nil, bad(provider.Retryable, "the provider answered %d with no JSON or only a part of it", r.Status)
 }
 
-// Sound reports whether b is valid JSON that nests no deeper than a result may.
-func Sound(b []byte) bool { return json.Valid(b) && !tooDeep(b) }
+// NoReply is the error of JSON that is not what was asked for, such as null.
+func (r Reply) NoReply() *provider.Error {
+	return &provider.Error{
+		Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.Status, Message: fmt.Sprintf("the provider answered %d with JSON that is no reply", r.Status),
+	}
+}
+
+// media is the reply's media type, and whether that is JSON.
+func (r Reply) media() (media string, isJSON bool) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return media, err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}
+
+// Sound reports whether b is valid JSON in UTF-8 that nests no deeper than a result may.
+func Sound(b []byte) bool { return json.Valid(b) && utf8.Valid(b) && !tooDeep(b) }
 
 // maxDepth bounds how deep a reply's JSON nests. A result holds it one level deeper, and
 // must still be read by decoders that stop at 10,000.

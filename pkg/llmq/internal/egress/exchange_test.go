@@ -307,7 +307,13 @@ func TestReply_JSON(t *testing.T) {
 		{"two values", "application/json", good + good, "", provider.TargetFatal},
 		{"1,000 levels, brackets in strings", "application/json", `{"a":"[\"[{","b":` + strings.Repeat("[", 999) + strings.Repeat("]", 999) + "}", `{"a":"[\"[{","b":` + strings.Repeat("[", 999) + strings.Repeat("]", 999) + "}", 0},
 		{"1,001 levels", "application/json", strings.Repeat("[", 1001) + strings.Repeat("]", 1001), "", provider.TargetFatal},
-		{"stream", "text/event-stream", "data: {}\n\n", "", provider.CallFatal},
+		{"stream", "text/event-stream", "data: {}\n\n", "", provider.TargetFatal},
+		{"null", "application/json", " null\n", "", provider.Retryable},
+		{"a string", "application/json", `"ok"`, "", provider.Retryable},
+		{"a number", "application/json", "1", "", provider.Retryable},
+		{"a list", "application/json", "[1]", "[1]", 0},
+		{"no UTF-8", "application/json", "{\"a\":\"\xff\"}", "", provider.TargetFatal},
+		{"no UTF-8 in a name", "application/json", "{\"\xc3\x28\":1}", "", provider.TargetFatal},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"time"
 
@@ -61,10 +60,13 @@ func (s *Stream) open(resp *http.Response, media string) error {
 	if err := checkEncoding(resp); err != nil {
 		return s.Fault(err)
 	}
-	got, _, err := mime.ParseMediaType(s.Header.Get("Content-Type"))
-	if err != nil || got != media {
+	if got, isJSON := s.media(); got != media {
+		class := provider.Retryable // a page of something on the way, as [Reply.JSON] has it
+		if isJSON {
+			class = provider.TargetFatal // it knows no streams, and would be paid again for the whole reply
+		}
 		return &provider.Error{
-			Class: provider.TargetFatal, Code: llmq.CodeProviderError, Status: s.Status,
+			Class: class, Code: llmq.CodeProviderError, Status: s.Status,
 			Message: fmt.Sprintf("the provider answered %d with something that is no stream", s.Status),
 		}
 	}

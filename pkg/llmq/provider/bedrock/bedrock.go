@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/smithy-go/encoding/httpbinding"
+	"github.com/tidwall/gjson"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
@@ -116,10 +117,13 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	}
 	resp := &provider.Response{Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Amzn-Requestid")}
 	if req.Op == llmq.OpInvoke {
-		resp.Usage = invokedUsage(reply.Header, answer)
-	} else {
-		resp.Usage = usageOf(answer)
+		resp.Usage = invokedUsage(reply.Header, answer) // what is in it, and be it a list, its model's vendor says
+		return resp, nil
 	}
+	if !gjson.ParseBytes(answer).IsObject() {
+		return nil, reply.NoReply()
+	}
+	resp.Usage = usageOf(answer)
 	return resp, nil
 }
 

@@ -257,3 +257,22 @@ func TestCall_SendsNothingWithoutCredentials(t *testing.T) {
 		})
 	}
 }
+
+// A list is what some models of one's own answer an invocation with; of Converse it is no reply (case H19).
+func TestCall_ListsAreRepliesOfInvocationsAlone(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `[{"generated_text":"hi"}]`)
+	}))
+	t.Cleanup(srv.Close)
+	p := open(t, Config{Endpoint: srv.URL, Credentials: static})
+	resp, err := p.Call(t.Context(), provider.Request{Op: llmq.OpInvoke, ModelID: "m", Body: []byte(`{}`)})
+	if err != nil || string(resp.Body) != `[{"generated_text":"hi"}]` {
+		t.Errorf("Call = %v, %v", resp, err)
+	}
+	_, err = p.Call(t.Context(), provider.Request{Op: llmq.OpConverse, ModelID: "m", Body: []byte(`{}`)})
+	if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.Retryable || e.Code != llmq.CodeProviderError {
+		t.Errorf("Converse: %v", err)
+	}
+}

@@ -92,6 +92,9 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	if err != nil {
 		return nil, err
 	}
+	if !gjson.ParseBytes(answer).IsObject() {
+		return nil, reply.NoReply()
+	}
 	if failed := gjson.GetBytes(answer, "error"); isThere(failed) {
 		return nil, told(answer, key)
 	}

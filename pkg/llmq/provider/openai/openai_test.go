@@ -123,15 +123,16 @@ func TestCall_SendsNothingWithoutKeyOrBody(t *testing.T) {
 	}
 }
 
-func TestCall_StreamIsRefusedWithoutRetry(t *testing.T) {
+// A stream that the caller did not ask for is no fault of the caller's: another target may have the reply.
+func TestCall_AStreamThatNobodyAskedForIsATargetError(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = w.Write([]byte("data: [DONE]\n\n"))
 	}))
 	t.Cleanup(srv.Close)
-	_, err := open(t, srv.URL, nil).Call(t.Context(), provider.Request{Op: llmq.OpChat, ModelID: "m", Body: []byte(`{"stream":true}`)})
-	if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.CallFatal || e.Code != llmq.CodeUnsupported {
-		t.Errorf("Call = %v, want call_fatal unsupported_feature", err)
+	_, err := open(t, srv.URL, nil).Call(t.Context(), provider.Request{Op: llmq.OpChat, ModelID: "m", Body: []byte(`{}`)})
+	if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.TargetFatal || e.Code != llmq.CodeProviderError {
+		t.Errorf("Call = %v, want target_fatal provider_error", err)
 	}
 }

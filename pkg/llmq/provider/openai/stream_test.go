@@ -237,16 +237,21 @@ func TestStream_ARefusalIsThatOfACall(t *testing.T) {
 	}
 }
 
-func TestStream_AReplyThatIsNoStreamIsATargetError(t *testing.T) {
+// H19: a whole reply in place of a stream would come again, and be paid for again; a page passes, as it does for a call.
+func TestStream_AReplyThatIsNoStream(t *testing.T) {
 	t.Parallel()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"choices":[]}`)
-	}))
-	t.Cleanup(srv.Close)
-	got := stream(t.Context(), t, open(t, srv.URL, fixed(secret)), chatIn, provider.Pace{})
-	if e := got.err; e == nil || e.Class != provider.TargetFatal || e.Code != llmq.CodeProviderError {
-		t.Errorf("Stream = %v", got.err)
+	for media, class := range map[string]provider.Class{
+		"application/json; charset=utf-8": provider.TargetFatal, "application/problem+json": provider.TargetFatal, "text/html": provider.Retryable, "": provider.Retryable,
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{media}
+			fmt.Fprint(w, `{"choices":[]}`)
+		}))
+		t.Cleanup(srv.Close)
+		got := stream(t.Context(), t, open(t, srv.URL, fixed(secret)), chatIn, provider.Pace{})
+		if e := got.err; e == nil || e.Class != class || e.Code != llmq.CodeProviderError {
+			t.Errorf("%q: Stream = %v", media, got.err)
+		}
 	}
 }
 

@@ -61,6 +61,10 @@ func (s suite) noReply(t *testing.T) {
 		{"half", "application/json", s.Reply[:len(s.Reply)/2], 200, 0, provider.Retryable},
 		{"cut off", "application/json", s.Reply, 200, len(s.Reply) + 10, provider.Retryable},
 		{"infinity", "application/json", `{"logprob":-Infinity,"x":1}`, 200, 0, provider.TargetFatal},
+		{"null", "application/json", "null", 200, 0, provider.Retryable},
+		{"a string", "application/json", `"OK"`, 200, 0, provider.Retryable},
+		{"no UTF-8", "application/json", strings.Replace(s.Reply, "{", "{\"\xff\":1,", 1), 200, 0, provider.TargetFatal},
+		{"a stream that nobody asked for", "text/event-stream", "data: " + s.Reply + "\n\n", 200, 0, provider.TargetFatal},
 	} {
 		u := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", tt.media)
