@@ -105,6 +105,7 @@ func New(cfg Config, d Deps) (*Engine, error) {
 type Call struct {
 	Request  llmq.Request
 	QueuedAt time.Time // when it was sent to the queue; zero if it was not
+	Receives int       // of its message, this one included; 0 where no message stands for it
 	Limit    time.Time // this process can't run past it; zero is no limit
 	// Stop is closed once the process is to start nothing more: what waits for a slot or for its next try is then released,
 	// with what it has come to. An attempt goes on for as long as Run's context does (FEATURES E11). Nil never stops.

@@ -10,7 +10,8 @@ import (
 
 // A reply that the state store does not take is paid for all the same. It is put in the body store with the fence it was
 // paid for under, and the message goes back; whoever takes the claim over looks there before it pays (DS37). The claim
-// is left to lapse, so that the next take is a takeover: no other looks, and an ordinary call asks the body store nothing.
+// is left to lapse, so that the next take is a takeover, and an ordinary call asks the body store nothing. A store that comes
+// back empty knows of no takeover; there the message tells that the request was seen before.
 //
 // An error is not kept so. To find it out again costs a try at most, and may come out better.
 
@@ -30,19 +31,8 @@ func (r *run) spill(ctx context.Context, stored []byte, spent capacity.Outcome) 
 // recoverReply ends the request with a reply that an earlier owner paid for and could not store. It reports false where there
 // is none: then, and where the body store does not say, the request is run.
 func (r *run) recoverReply(ctx context.Context) (Verdict, bool) {
-	if r.claim.Takeovers == 0 {
-		return Verdict{}, false
-	}
-	found, err := r.Results.Spilled(ctx, r.Request, r.hash)
-	switch {
-	case err != nil:
-		r.log.Warn("spilled reply not read", "error", err)
-		return Verdict{}, false
-	case found == nil:
-		return Verdict{}, false
-	case found.Fence >= r.claim.Fence:
-		// Fences count up, so this one is of a store that was emptied since: nobody knows what came after it.
-		r.log.Warn("spilled reply ignored", "fence", found.Fence, "claim", r.claim.Fence)
+	found := r.spilled(ctx)
+	if found == nil {
 		return Verdict{}, false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -61,10 +51,34 @@ func (r *run) recoverReply(ctx context.Context) (Verdict, bool) {
 	return v, true
 }
 
+// spilled is what was put aside of the request, or nil. Its fence decides nothing: one that is not below the claim's is of a store
+// that was emptied since, and the reply is the same request's all the same.
+func (r *run) spilled(ctx context.Context) *results.Spilled {
+	if r.claim.Takeovers == 0 && !r.forgotten() {
+		return nil
+	}
+	found, err := r.Results.Spilled(ctx, r.Request, r.hash)
+	if err != nil {
+		r.log.Warn("spilled reply not read", "error", err)
+	}
+	return found
+}
+
+// forgotten reports whether the store may have been emptied since the request was taken last: its claim tells of no attempt, and
+// of fewer takes than its message was received before. A call that only waited for a slot has a take for each, and one that
+// comes for the first time never counts as forgotten.
+func (r *run) forgotten() bool {
+	takes := r.claim.Fence
+	if r.owns {
+		takes-- // its own
+	}
+	return r.claim.Progress.Attempts == 0 && takes < int64(r.Receives)-1
+}
+
 // recovered notes that the reply of an earlier owner is stored, and drops it where it was put aside.
 func (r *run) recovered(ctx context.Context, v Verdict) Verdict {
 	if v.Reason == reasonRecovered {
-		r.log.Info("reply_recovered", "fence", r.claim.Fence, "takeovers", r.claim.Takeovers)
+		r.log.Info("reply_recovered", "fence", r.claim.Fence, "takeovers", r.claim.Takeovers, "forgotten", r.claim.Takeovers == 0)
 	}
 	if err := r.Results.DropSpill(ctx, r.Request); err != nil {
 		r.log.Warn("spilled reply not deleted", "error", err) // the bucket's rule deletes it
@@ -75,16 +89,11 @@ func (r *run) recovered(ctx context.Context, v Verdict) Verdict {
 // lateReply is the stored form of a reply that an earlier owner paid for and could not store, of a request whose deadline has
 // passed meanwhile; nil where there is none. Who asks by the id gets what was paid for.
 func (r *run) lateReply(ctx context.Context) []byte {
-	if r.owns || r.claim.Takeovers == 0 {
+	if r.owns { // it was looked for before
 		return nil
 	}
-	found, err := r.Results.Spilled(ctx, r.Request, r.hash)
-	if err != nil {
-		r.log.Warn("spilled reply not read", "error", err)
-		return nil
+	if found := r.spilled(ctx); found != nil {
+		return found.Stored
 	}
-	if found == nil || found.Fence > r.claim.Fence { // a later fence is of a store that was emptied since
-		return nil
-	}
-	return found.Stored
+	return nil
 }

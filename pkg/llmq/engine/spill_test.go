@@ -90,7 +90,8 @@ func TestRun_ReplyIsFoundAfterTheDeadline(t *testing.T) {
 	})
 }
 
-// DS37: the body store is asked nothing by a first take, a repeat of one that has ended, and a take after a release.
+// DS37: the body store is asked nothing by a first take, a repeat of one that has ended, a take after releases, and one after
+// a wipe whose message comes for the first time.
 func TestRun_OrdinaryCallAsksTheBodyStoreNothing(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Second), func(t *testing.T, r *rig) {
@@ -99,8 +100,14 @@ func TestRun_OrdinaryCallAsksTheBodyStoreNothing(t *testing.T) {
 		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
 			return r.claims.Defer(b, first.Claim, 0, claims.Progress{})
 		})
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
-		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "already_stored")
+		second := r.take(req, "second")
+		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+			return r.claims.Defer(b, second.Claim, 0, claims.Progress{})
+		})
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Receives: 3}), engine.Stored, "ok")
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Receives: 4}), engine.Stored, "already_stored")
+		r.empty()
+		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request(), Receives: 1}), engine.Stored, "ok")
 		if r.bodies.looks != 0 || len(r.bodies.stored) != 0 {
 			t.Errorf("%d looks, %d puts", r.bodies.looks, len(r.bodies.stored))
 		}
@@ -132,7 +139,8 @@ func TestRun_ReplyThatNobodyTakesIsAccountedFor(t *testing.T) {
 	})
 }
 
-// DS37: what lies there is believed only if it is a reply to this very request, of an earlier fence of its claim.
+// DS37: what lies there is believed only if it is a reply to this very request, of the same generation, whether its claim was
+// taken over or the store has forgotten it.
 func TestRun_SpillOfAnythingElseIsIgnored(t *testing.T) {
 	t.Parallel()
 	spilled := func(r *rig, req llmq.Request, res llmq.Result, fence int64) {
@@ -153,8 +161,22 @@ func TestRun_SpillOfAnythingElseIsIgnored(t *testing.T) {
 		taken bool
 	}{
 		{"its own", func(r *rig, req llmq.Request) { spilled(r, req, good(req), 1) }, true},
-		{"of the same fence", func(r *rig, req llmq.Request) { spilled(r, req, good(req), 2) }, false},
-		{"of a later fence", func(r *rig, req llmq.Request) { spilled(r, req, good(req), 7) }, false},
+		{"of the same fence, before a wipe", func(r *rig, req llmq.Request) { spilled(r, req, good(req), 2) }, true},
+		{"of a later fence, before a wipe", func(r *rig, req llmq.Request) { spilled(r, req, good(req), 7) }, true},
+		{"of an earlier generation", func(r *rig, req llmq.Request) {
+			req.Generation--
+			spilled(r, req, good(req), 1)
+		}, false},
+		{"of a later generation", func(r *rig, req llmq.Request) {
+			req.Generation++
+			spilled(r, req, good(req), 1)
+		}, false},
+		{"of another operation", func(r *rig, req llmq.Request) {
+			res := good(req)
+			req.Op = llmq.OpEmbeddings
+			res.BodyHash = claims.BodyHash(req)
+			spilled(r, req, res, 1)
+		}, false},
 		{"of an earlier request of the id", func(r *rig, req llmq.Request) {
 			req.Deadline = req.Deadline.Add(-time.Hour)
 			spilled(r, req, good(req), 1)
@@ -184,23 +206,64 @@ func TestRun_SpillOfAnythingElseIsIgnored(t *testing.T) {
 		{"of a newer version", func(r *rig, req llmq.Request) { r.corrupt(req, []byte(`{"v":2,"fence":1,"result":{}}`)) }, false},
 		{"without a result", func(r *rig, req llmq.Request) { r.corrupt(req, []byte(`{"v":1,"fence":1}`)) }, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		for _, emptied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, store emptied %t", tc.name, emptied), func(t *testing.T) {
+				t.Parallel()
+				bubble(t, answers(`"run"`, 0), func(t *testing.T, r *rig) {
+					req := request()
+					req.Generation = 1
+					r.take(req, "dead")
+					tc.put(r, req)
+					if emptied {
+						r.empty()
+					} else {
+						time.Sleep(claims.Lease)
+					}
+					reason, body := "ok", `"run"`
+					if tc.taken {
+						reason, body = "reply_recovered", `"spilled"`
+					}
+					wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Receives: 2}), engine.Stored, reason)
+					if res := r.stored(req); res == nil || res.Reply == nil || string(res.Reply.Body) != body {
+						t.Errorf("stored %+v, want %s", res, body)
+					}
+					if log := r.log.String(); !tc.taken && !strings.Contains(log, "spilled reply") || strings.Contains(log, "canary") {
+						t.Errorf("the log is\n%s", log)
+					}
+				})
+			})
+		}
+	}
+}
+
+// empty loses all that the store knows, and waits until it admits again.
+func (r *rig) empty() {
+	r.mini.FlushAll()
+	time.Sleep(16 * time.Second)
+}
+
+// D1, DS37: the store is lost for good between the reply and its storing, and comes back empty. The message is received again, its
+// claim is as new, and the reply is found all the same: while the request may still run, and after its deadline.
+func TestRun_ReplyOutlastsAStoreThatComesBackEmpty(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]time.Duration{"at once": 0, "once it admits": 16 * time.Second, "after the deadline": time.Hour} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, answers(`"run"`, 0), func(t *testing.T, r *rig) {
+			bubble(t, answers(`{"a":1}`, time.Second), func(t *testing.T, r *rig) {
 				req := request()
-				r.take(req, "dead")
-				tc.put(r, req)
-				time.Sleep(claims.Lease)
-				reason, body := "ok", `"run"`
-				if tc.taken {
-					reason, body = "reply_recovered", `"spilled"`
+				back := r.deaf()
+				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Receives: 1}), engine.Release, engine.ReasonStoreUnavailable)
+				back()
+				r.mini.FlushAll()
+				time.Sleep(wait)
+				wantVerdict(t, r.newEngine("w2", 0).Run(t.Context(), engine.Call{Request: req, Receives: 2}), engine.Stored, "reply_recovered")
+				if res := r.stored(req); res == nil || res.Reply == nil || string(res.Reply.Body) != `{"a":1}` || r.provider.calls.Load() != 1 {
+					t.Errorf("stored %+v after %d provider calls, want the reply of the one", res, r.provider.calls.Load())
 				}
-				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, reason)
-				if res := r.stored(req); res == nil || res.Reply == nil || string(res.Reply.Body) != body {
-					t.Errorf("stored %+v, want %s", res, body)
-				}
-				if log := r.log.String(); !tc.taken && !strings.Contains(log, "spilled reply") || strings.Contains(log, "canary") {
-					t.Errorf("the log is\n%s", log)
+				for key := range r.bodies.stored {
+					if strings.HasPrefix(key, "spill/") {
+						t.Errorf("%s is left", key)
+					}
 				}
 			})
 		})

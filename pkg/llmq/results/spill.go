@@ -36,6 +36,7 @@ type spillJSON struct {
 	V          int             `json:"v"`
 	Fence      int64           `json:"fence"`
 	DeadlineMS int64           `json:"deadline_ms"`      // tells the request from a later one of the same id
+	Generation int             `json:"gen,omitempty"`    // tells it from one that was sent again
 	Result     json.RawMessage `json:"result,omitempty"` // it names request, tenant and body
 }
 
@@ -44,7 +45,7 @@ func (s *Store) Spill(ctx context.Context, r llmq.Request, x Spilled) error {
 	if _, can := s.bodies.(Spills); !can {
 		return errors.New("spill: there is no body store that keeps replies")
 	}
-	head, err := json.Marshal(spillJSON{V: SpillVersion, Fence: x.Fence, DeadlineMS: r.Deadline.UnixMilli()})
+	head, err := json.Marshal(spillJSON{V: SpillVersion, Fence: x.Fence, DeadlineMS: r.Deadline.UnixMilli(), Generation: r.Generation})
 	if err != nil {
 		return fmt.Errorf("spill: %w", err)
 	}
@@ -59,7 +60,7 @@ func (s *Store) Spill(ctx context.Context, r llmq.Request, x Spilled) error {
 	return nil
 }
 
-// Spilled looks for a reply that was spilled for r: the same request, of the same body and deadline. hash is
+// Spilled looks for a reply that was spilled for r: the same request, of the same body, deadline and generation. hash is
 // the body's. It is nil where there is none; an error says that nobody knows, or that what lies there is none of
 // this release's.
 func (s *Store) Spilled(ctx context.Context, r llmq.Request, hash string) (*Spilled, error) {
@@ -84,7 +85,7 @@ func (s *Store) Spilled(ctx context.Context, r llmq.Request, hash string) (*Spil
 	switch {
 	case err != nil:
 		return nil, errors.New("spilled reply: it holds no result of the request")
-	case res.Reply == nil || res.BodyHash != hash || w.DeadlineMS != r.Deadline.UnixMilli():
+	case res.Reply == nil || res.BodyHash != hash || w.DeadlineMS != r.Deadline.UnixMilli(), w.Generation != r.Generation:
 		return nil, errors.New("spilled reply: it is another request's, though of the same id")
 	}
 	return &Spilled{Stored: w.Result, Fence: w.Fence}, nil

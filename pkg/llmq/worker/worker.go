@@ -245,7 +245,7 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 
 // lose has the engine end a request whose own body is gone.
 func (w *Worker) lose(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, why *llmq.Error) engine.Verdict {
-	return w.Engine.Run(ctx, engine.Call{Request: r, QueuedAt: m.SentAt, Lost: why, Bury: func(ctx context.Context, l engine.Letter) error {
+	return w.Engine.Run(ctx, engine.Call{Request: r, QueuedAt: m.SentAt, Receives: m.ReceiveCount, Lost: why, Bury: func(ctx context.Context, l engine.Letter) error {
 		return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
 	}})
 }
