@@ -16,6 +16,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/settings"
 )
 
@@ -247,7 +248,7 @@ func fail(e *llmq.Error) (events.APIGatewayProxyResponse, error) {
 	if e.RetryAfter > 0 {
 		headers["Retry-After"] = strconv.Itoa(int(e.RetryAfter.Seconds()))
 	}
-	told := map[string]string{"code": string(e.Code), "message": e.Message}
+	told := map[string]string{"code": string(e.Code), "message": auth.Redact(e.Message)} // it may quote what was sent, a key for one
 	if e.Field != "" {
 		told["field"] = e.Field
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -104,6 +105,9 @@ func (k *Keys) CreateKey(ctx context.Context, by string, r CreateKeyRequest) (ma
 		k.audit(ctx, by, "keys create", err, "kid", made.View.KID, "tenant", llmq.Clip(r.Tenant, 48), "name", llmq.Clip(r.Name, 100),
 			"models", len(r.Models), "expires_at", made.View.ExpiresAt)
 	}()
+	if err := noKeyIn(r); err != nil {
+		return NewKey{}, err
+	}
 	if err := k.known(r.Models); err != nil {
 		return NewKey{}, err
 	}
@@ -124,8 +128,11 @@ func (k *Keys) CreateKey(ctx context.Context, by string, r CreateKeyRequest) (ma
 func (k *Keys) RotateKey(ctx context.Context, by string, r RotateKeyRequest) (made NewKey, err error) {
 	overlap := auth.DefaultOverlap
 	defer func() {
-		k.audit(ctx, by, "keys rotate", err, "kid", llmq.Clip(r.KID, 40), "overlap_hours", int(overlap.Hours()), "expires_at", made.View.ExpiresAt)
+		k.audit(ctx, by, "keys rotate", err, "kid", loggedKID(r.KID), "overlap_hours", int(overlap.Hours()), "expires_at", made.View.ExpiresAt)
 	}()
+	if err := auth.CheckKID(r.KID); err != nil {
+		return NewKey{}, err
+	}
 	if r.OverlapHours != nil {
 		if *r.OverlapHours < 0 || *r.OverlapHours > int(auth.MaxOverlap.Hours()) {
 			return NewKey{}, llmq.Errorf(llmq.CodeInvalidRequest, "overlap_hours must be 0 to %d", int(auth.MaxOverlap.Hours())).At("overlap_hours")
@@ -145,7 +152,7 @@ func (k *Keys) RotateKey(ctx context.Context, by string, r RotateKeyRequest) (ma
 
 // RevokeKey ends a key: doors refuse it within 30 s, and queued calls that it made end as key_revoked when they are taken next.
 func (k *Keys) RevokeKey(ctx context.Context, by string, r KeyRequest) (v KeyView, err error) {
-	defer func() { k.audit(ctx, by, "keys revoke", err, "kid", llmq.Clip(r.KID, 40)) }()
+	defer func() { k.audit(ctx, by, "keys revoke", err, "kid", loggedKID(r.KID)) }()
 	record, err := k.registry.Revoke(ctx, by, r.KID)
 	if err != nil {
 		return KeyView{}, err
@@ -176,6 +183,34 @@ func (k *Keys) ListKeys(ctx context.Context, after string) (KeyList, error) {
 		list.Next = records[len(records)-1].KID
 	}
 	return list, nil
+}
+
+// loggedKID is a key's id as the log has it. What is none is not logged: it may be the key.
+func loggedKID(kid string) string {
+	if auth.CheckKID(kid) != nil {
+		return ""
+	}
+	return kid
+}
+
+// noKeyIn refuses a wish with a key in one of its fields: a record keeps them, and every list shows them.
+func noKeyIn(r CreateKeyRequest) error {
+	check := func(field string, values ...string) error {
+		for _, v := range values {
+			if auth.Redact(v) != v {
+				return llmq.Errorf(llmq.CodeInvalidRequest, "%s holds a key, which is a secret", field).At(field)
+			}
+		}
+		return nil
+	}
+	err := cmp.Or(check("tenant", r.Tenant), check("name", r.Name), check("models", r.Models...))
+	for _, s := range r.Scopes {
+		err = cmp.Or(err, check("scopes", string(s)))
+	}
+	for _, l := range r.Lanes {
+		err = cmp.Or(err, check("lanes", string(l)))
+	}
+	return err
 }
 
 // known refuses models that the configuration lacks: a misspelt one would be a key that opens nothing.

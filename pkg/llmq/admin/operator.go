@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/forecast"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
@@ -114,14 +115,19 @@ func (o *Operator) audit(ctx context.Context, by, verb string, err error, args .
 
 func audit(ctx context.Context, log *slog.Logger, by, verb string, err error, args ...any) {
 	args = append([]any{"by", by, "verb", verb}, args...)
+	for i, a := range args {
+		if s, is := a.(string); is { // what was asked for may be a key that was pasted in the wrong place (KT2)
+			args[i] = auth.Redact(s)
+		}
+	}
 	if err == nil {
 		log.InfoContext(ctx, "operator_verb", args...)
 		return
 	}
 	e := llmq.AsError(err)
-	args = append(args, "code", string(e.Code), "error", e.Message)
+	args = append(args, "code", string(e.Code), "error", auth.Redact(e.Message))
 	if e.Err != nil {
-		args = append(args, "cause", e.Err)
+		args = append(args, "cause", auth.Redact(e.Err.Error()))
 	}
 	log.WarnContext(ctx, "operator_verb_failed", args...)
 }

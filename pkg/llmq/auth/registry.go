@@ -159,8 +159,8 @@ func (g *Registry) Show(ctx context.Context, kid string) (*Record, error) {
 // follow.
 func (g *Registry) List(ctx context.Context, after string, most int) (list []*Record, more bool, err error) {
 	if after != "" {
-		if !legalKID(after) {
-			return nil, false, noSuchKey(after)
+		if err := CheckKID(after); err != nil {
+			return nil, false, err
 		}
 		after = objectOf(after)
 	}
@@ -202,8 +202,8 @@ func (g *Registry) change(ctx context.Context, kid string, make func(*Record) er
 }
 
 func (g *Registry) get(ctx context.Context, kid string) (*Record, string, error) {
-	if !legalKID(kid) {
-		return nil, "", noSuchKey(kid)
+	if err := CheckKID(kid); err != nil {
+		return nil, "", err
 	}
 	body, version, err := g.objects.Get(ctx, objectOf(kid))
 	if errors.Is(err, ErrUnknown) {
@@ -241,7 +241,7 @@ func (g *Registry) pepper(ctx context.Context) ([]byte, error) {
 }
 
 func noSuchKey(kid string) error {
-	return llmq.Errorf(llmq.CodeInvalidRequest, "there is no key %q; GET /keys lists them", llmq.Clip(kid, 40)).At("kid")
+	return llmq.Errorf(llmq.CodeInvalidRequest, "there is no key %q; GET /keys lists them", kid).At("kid")
 }
 
 func unreadable(err error) error {

@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"math/big"
+	"regexp"
 	"strings"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
 // A key as its holder sends it: llmq_<env>_<kid>_<secret>_<tag>, in letters, digits and
@@ -53,6 +56,37 @@ func parseToken(s, env string) (token, bool) {
 		return token{}, false
 	}
 	return t, true
+}
+
+// keyLike is a key of any environment, or as much of one as holds a piece of its secret.
+var keyLike = regexp.MustCompile(`(llmq_[0-9a-z_]+_)?([` + crockford + `]{10})_[0-9A-Za-z]{1,43}(_[0-9A-Za-z]*)?`)
+
+// Redact cuts the secret out of every key in s, and leaves the key's id, which is public. It is for what was sent in place of
+// something else and is to be logged or quoted.
+func Redact(s string) string {
+	if !strings.Contains(s, "_") {
+		return s
+	}
+	return keyLike.ReplaceAllString(s, "${1}${2}_[redacted]")
+}
+
+// aKey is the id of the key that s is, or "" where it looks like none.
+func aKey(s string) string {
+	if m := keyLike.FindStringSubmatch(s); m != nil && m[1] != "" {
+		return m[2]
+	}
+	return ""
+}
+
+// CheckKID refuses what is no key's id, without a word of it: it may be the key.
+func CheckKID(kid string) error {
+	if legalKID(kid) {
+		return nil
+	}
+	if id := aKey(kid); id != "" {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "that is a key, not its id; its id is %s. Whoever saw the key can use it: rotate it with overlap_hours 0", id).At("kid")
+	}
+	return llmq.Errorf(llmq.CodeInvalidRequest, "that is no key's id, which has %d characters; GET /keys lists them", kidChars).At("kid")
 }
 
 // legalKID reports whether kid may name an object or a key of the state store.
