@@ -123,3 +123,54 @@ func TestKeys_RefuseWhatOpensNothing(t *testing.T) {
 		t.Errorf("%d of 6 refusals are in the log", n)
 	}
 }
+
+// KT2, SEC22, SEC23: whoever pastes a key where something else belongs finds no piece of its secret in an answer or a log, whichever
+// verb and field it was, cut short or not; in place of an id, the answer names the id.
+func TestVerbs_NeitherLogNorEchoAKey(t *testing.T) {
+	t.Parallel()
+	v, _, log := newKeys()
+	ctx := t.Context()
+	made, err := v.CreateKey(ctx, "arn:ops", CreateKeyRequest{Tenant: "acme", Scopes: []auth.Scope{"call"}, Models: llmq.ModelSet{"chat-a"}, Lanes: []llmq.Lane{"bg"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := made.Key[strings.Index(made.Key, made.View.KID)+len(made.View.KID)+1:]
+	for _, key := range []string{made.Key, made.Key[:len(made.Key)-12], " " + made.Key + "\n", "Bearer " + made.Key, secret} {
+		create := func(r CreateKeyRequest) error { _, err := v.CreateKey(ctx, "arn:ops", r); return err }
+		for name, do := range map[string]func() error{
+			"revoke": func() error { _, err := v.RevokeKey(ctx, "arn:ops", KeyRequest{KID: key}); return err },
+			"rotate": func() error { _, err := v.RotateKey(ctx, "arn:ops", RotateKeyRequest{KID: key}); return err },
+			"show":   func() error { _, err := v.ShowKey(ctx, key); return err },
+			"list":   func() error { _, err := v.ListKeys(ctx, key); return err },
+		} {
+			err := do()
+			if err == nil || strings.Contains(err.Error(), secret[:6]) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if key != secret && err != nil && !strings.Contains(err.Error(), "its id is "+made.View.KID) {
+				t.Errorf("%s does not name the id: %v", name, err)
+			}
+		}
+		if key == secret {
+			continue // which field could tell it from a name?
+		}
+		for name, err := range map[string]error{
+			"tenant": create(CreateKeyRequest{Tenant: key}),
+			"name":   create(CreateKeyRequest{Tenant: "a", Name: key}),
+			"models": create(CreateKeyRequest{Tenant: "a", Models: llmq.ModelSet{key}}),
+			"scopes": create(CreateKeyRequest{Tenant: "a", Scopes: []auth.Scope{auth.Scope(key)}}),
+			"lanes":  create(CreateKeyRequest{Tenant: "a", Lanes: []llmq.Lane{llmq.Lane(key)}}),
+		} {
+			if e := llmq.AsError(err); err == nil || e.Field != name || strings.Contains(err.Error(), secret[:6]) {
+				t.Errorf("create, %s: %v", name, err)
+			}
+		}
+		audit(ctx, v.log, "arn:ops", "pause", llmq.Errorf(llmq.CodeInvalidRequest, "no queue %q", llmq.Clip(key, 40)).Because(errors.New(key)), "queue", llmq.Clip(key, 40))
+	}
+	if strings.Contains(log.String(), secret[:6]) {
+		t.Errorf("a piece of the key is logged:\n%s", log)
+	}
+	if err := noKeyIn(CreateKeyRequest{Tenant: "management_team", Name: "llmq_reports", Models: llmq.ModelSet{"chat_a@main_2"}}); err != nil {
+		t.Errorf("what is no key is refused: %v", err)
+	}
+}

@@ -59,20 +59,17 @@ func parseToken(s, env string) (token, bool) {
 }
 
 // keyLike is a key of any environment, or as much of one as holds a piece of its secret.
-var keyLike = regexp.MustCompile(`(llmq_[0-9a-z_]+_)?([` + crockford + `]{10})_[0-9A-Za-z]{1,43}(_[0-9A-Za-z]*)?`)
+var keyLike = regexp.MustCompile(`(llmq_[0-9a-z_]+_)([` + crockford + `]{10})_[0-9A-Za-z]{1,43}(_[0-9A-Za-z]*)?`)
 
 // Redact cuts the secret out of every key in s, and leaves the key's id, which is public. It is for what was sent in place of
 // something else and is to be logged or quoted.
 func Redact(s string) string {
-	if !strings.Contains(s, "_") {
-		return s
-	}
 	return keyLike.ReplaceAllString(s, "${1}${2}_[redacted]")
 }
 
 // aKey is the id of the key that s is, or "" where it looks like none.
 func aKey(s string) string {
-	if m := keyLike.FindStringSubmatch(s); m != nil && m[1] != "" {
+	if m := keyLike.FindStringSubmatch(s); m != nil {
 		return m[2]
 	}
 	return ""
