@@ -117,20 +117,21 @@ func revoked(r *Record) *llmq.Error {
 	return llmq.Errorf(llmq.CodeKeyRevoked, "the key %s was revoked at %s", r.KID, r.RevokedAt.UTC().Format(time.RFC3339)).At("Authorization")
 }
 
-// refusal is the one answer to all that is no key. Who sent somebody else's credentials is told so.
+// refusal is the one answer to all that is no key. Who sent somebody else's credentials is told so. A key that has left its
+// place must be rotated; a signature tells nothing of the secret that made it.
 func refusal(scheme, presented string) error {
-	if foreign(scheme, presented) {
-		return llmq.Errorf(llmq.CodeInvalidKey, "this looks like a provider's key or an AWS signature; send an llmq key as Authorization: Bearer KEY, and rotate that one, for it has left its place").At("Authorization")
+	says := "the key is missing or unknown; send an llmq key as Authorization: Bearer KEY"
+	switch {
+	case strings.HasPrefix(scheme, "AWS4-"):
+		says = "this is an AWS signature; send an llmq key as Authorization: Bearer KEY"
+	case foreign(scheme, presented):
+		says = "this looks like a provider's key; send an llmq key as Authorization: Bearer KEY, and rotate that one, for it has left its place"
 	}
-	return llmq.Errorf(llmq.CodeInvalidKey, "the key is missing or unknown; send an llmq key as Authorization: Bearer KEY").At("Authorization")
+	return llmq.Errorf(llmq.CodeInvalidKey, "%s", says).At("Authorization")
 }
 
-// foreign reports whether a caller sent somebody else's credentials: an OpenAI-like
-// key, a Bedrock API key of either kind, or a signed AWS request.
+// foreign reports whether a caller sent somebody else's key: an OpenAI-like one, or a Bedrock API key of either kind.
 func foreign(scheme, presented string) bool {
-	if strings.HasPrefix(scheme, "AWS4-") {
-		return true
-	}
 	for _, prefix := range []string{"sk-", "ABSK", "bedrock-api-key-"} {
 		if strings.HasPrefix(presented, prefix) || strings.HasPrefix(scheme, prefix) {
 			return true

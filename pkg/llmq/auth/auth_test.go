@@ -83,7 +83,7 @@ func TestCheck_WhatIsNoKeyIsRefusedWithoutIO(t *testing.T) {
 		"Bearer " + strings.Repeat("x", 8<<10): false, "Bearer " + key + strings.Repeat(" ", 600): false, "\x00": false,
 		"Bearer " + strings.ToUpper(key): false, "Bearer " + strings.Replace(key, "llmq_test", "llmq_prod", 1): false,
 		"Bearer sk-proj-canary7f3a": true, "Bearer ABSKcanary7f3a": true, "bearer bedrock-api-key-canary7f3a": true, "sk-canary7f3a": true,
-		"AWS4-HMAC-SHA256 Credential=canary7f3a/20260101/eu-central-1/bedrock/aws4_request, SignedHeaders=host, Signature=00": true,
+		"AWS4-HMAC-SHA256 Credential=canary7f3a/20260101/eu-central-1/bedrock/aws4_request, SignedHeaders=host, Signature=00": false, // of which no secret follows
 	} {
 		_, err := k.Checker.Check(t.Context(), value)
 		if !errors.Is(err, llmq.CodeInvalidKey) || strings.Contains(err.Error(), "rotate") != hint || strings.Contains(err.Error(), "canary7f3a") {

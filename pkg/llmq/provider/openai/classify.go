@@ -45,7 +45,11 @@ func told(body []byte, key string) *provider.Error {
 	if !failed.IsObject() {
 		code = gjson.GetBytes(body, "code")
 	}
-	return classify(egress.Reply{Status: statusOf(code), Header: http.Header{}, Body: body}, time.Now(), key)
+	e := classify(egress.Reply{Status: statusOf(code), Header: http.Header{}, Body: body}, time.Now(), key)
+	if e.Message == "" && e.Code == llmq.CodeProviderError {
+		e.Message = "the provider told of an error and not of which" // its status, which else would be named, was no such
+	}
+	return e
 }
 
 func statusOf(code gjson.Result) int {

@@ -194,3 +194,16 @@ func FuzzClassify(f *testing.F) {
 		}
 	})
 }
+
+// An error of which nothing is told is not called by a status that the provider never gave.
+func TestTold_AnErrorWithoutWordsNamesNoStatus(t *testing.T) {
+	t.Parallel()
+	for _, body := range []string{`{"type":"error"}`, `{"error":{}}`, `{}`, `{"error":{"code":"server_error"}}`} {
+		if e := told([]byte(body), ""); e.Message == "" || strings.Contains(e.Message, "500") || e.Class != provider.Retryable {
+			t.Errorf("%s: %v", body, e)
+		}
+	}
+	if e := told([]byte(`{"error":{"message":"it broke"}}`), ""); e.Message != "it broke" {
+		t.Errorf("message %q", e.Message)
+	}
+}
