@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 )
@@ -33,6 +34,15 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 	paid := r.payDebts(ctx, began)
 	take, err := takes()
 	if err != nil {
+		if wantSlot {
+			if a, unadmitted := admits(); unadmitted == nil {
+				r.admit(asked, a)
+			}
+			r.abandonSlot(ctx)
+		}
+		if capacity.IsMisfit(err) {
+			return r.misfit(err), true
+		}
 		return r.storeDown("take", err), true
 	}
 	if wantSlot {
@@ -133,6 +143,24 @@ func (r *run) mismatch() Verdict {
 func (r *run) storeDown(doing string, err error) Verdict {
 	r.storeFailed(doing, err)
 	return backWithoutStore()
+}
+
+const (
+	// misfitLeast is the first pause of a request one of whose keys has a wrong type, misfitMost the longest: only somebody's hand mends
+	// that, and each look is a line in the log.
+	misfitLeast = 2 * time.Second
+	misfitMost  = 5 * time.Minute
+)
+
+// misfit hands a message back one of whose request's keys has a wrong type: each time for longer, until somebody has deleted it.
+func (r *run) misfit(err error) Verdict {
+	r.log.Warn("a key of the request has a wrong type", "error", err, "keys", "llmq:*:{"+string(r.Request.RID())+"}",
+		"next_step", "delete the one of clm, sub and res that is not of its type: hash, hash, string")
+	after := misfitMost
+	if n := max(r.Receives-1, 0); n < 8 {
+		after = min(misfitLeast<<n, misfitMost)
+	}
+	return Verdict{Action: Release, After: after, Reason: reasonMisfit}
 }
 
 func backWithoutStore() Verdict {

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,4 +138,34 @@ func TestRun_FailedRenewalIsMadeUpForByTheNext(t *testing.T) {
 		}
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Stored, "ok")
 	})
+}
+
+// C9: a key of the request that has a wrong type holds its message up and nothing else: it comes back after growing pauses, before and after
+// its deadline, one line each time says which keys to look at, and the slot that came with the take goes back.
+func TestRun_KeyOfAWrongTypeIsLookedAtEverMoreSeldom(t *testing.T) {
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+			req := request()
+			if err := r.mini.Set(r.space.Call(req.Tenant, req.RID()).Claim, "text"); err != nil {
+				t.Fatal(err)
+			}
+			if late {
+				time.Sleep(time.Hour)
+			}
+			for receives, want := range map[int]time.Duration{0: 2 * time.Second, 1: 2 * time.Second, 4: 16 * time.Second, 9: 5 * time.Minute, 900: 5 * time.Minute} {
+				v := r.engine.Run(t.Context(), engine.Call{Request: req, Receives: receives})
+				wantVerdict(t, v, engine.Release, "key_of_wrong_type")
+				if v.After != want {
+					t.Errorf("late %t: back after %v on receive %d, want %v", late, v.After, receives, want)
+				}
+			}
+			if r.peek(target()).InUse != 0 || r.provider.calls.Load() != 0 {
+				t.Errorf("%d slots are held, %d calls", r.peek(target()).InUse, r.provider.calls.Load())
+			}
+			if log := r.log.String(); strings.Count(log, "level=WARN") != 5 || !strings.Contains(log, string(req.RID())) || !strings.Contains(log, "next_step") {
+				t.Errorf("the log is\n%s", log)
+			}
+		})
+	}
 }

@@ -192,6 +192,7 @@ const (
 	reasonBuried      = "dead_lettered"
 	reasonUnburied    = "dead_letter_queue_unavailable"
 	reasonNotAlone    = "must_run_alone"
+	reasonMisfit      = "key_of_wrong_type"
 )
 
 // Run takes one request as far as it can go now. It returns only after everything it
