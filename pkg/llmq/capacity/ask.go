@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -15,6 +16,7 @@ type Ask struct {
 	Lane   llmq.Lane
 	CallID string // unique to this admission, without spaces; a repeat with it, after a lost answer, gets what the first got
 	Tokens int    // see [Reserve]
+	Most   string // what the caller's wire calls the most output, for errors; empty where it has no one name for it
 	Direct bool   // run where its caller waits: admitted only beyond the rt calls that wait (FEATURES C14)
 
 	// Until is, for an rt call, when it gives up: refused, it counts as waiting until then,
@@ -37,7 +39,7 @@ const mostTokens = 1e9
 // [llmq.CodeConfiguration] and [ErrZeroRate] for a lane that no rate is left to.
 func (g *Gate) Check(a Ask) error {
 	if a.Tokens < 0 || a.Tokens > mostTokens {
-		return llmq.Errorf(llmq.CodeInvalidRequest, "the call asks for %d tokens", a.Tokens).At("max_tokens").Because(ErrAboveBurst)
+		return llmq.Errorf(llmq.CodeInvalidRequest, "the call asks for %d tokens", a.Tokens).At(a.Most).Because(ErrAboveBurst)
 	}
 	background := a.Lane != llmq.LaneRT
 	for _, of := range []struct {
@@ -51,7 +53,7 @@ func (g *Gate) Check(a Ask) error {
 		_, tokens := budgetsOf(r)
 		if most := tokens.most(background); r.TPM > 0 && a.Tokens > most {
 			return llmq.Errorf(llmq.CodeInvalidRequest, "the call may need %d tokens (its input, and the most output it asks for or, where it names none, %d) and %s never has more than %d at once for %s: "+
-				"send a smaller max_tokens, or raise tpm or, with rpm, rate_burst, or set rate_window: fixed", a.Tokens, unknownOutput, of.name, most, a.Lane).At("max_tokens").Because(ErrAboveBurst)
+				"send a smaller %s, or raise tpm or, with rpm, rate_burst, or set rate_window: fixed", a.Tokens, unknownOutput, of.name, most, a.Lane, cmp.Or(a.Most, "input or bound of the output")).At(a.Most).Because(ErrAboveBurst)
 		}
 	}
 	return nil

@@ -16,6 +16,7 @@ type ask struct {
 	lane   llmq.Lane
 	callID string
 	load   provider.Load
+	most   string    // what the call's wire calls the most output
 	until  time.Time // when an rt request gives up waiting; until then it counts as waiting. Zero: it does not wait
 	direct bool      // see Call
 }
@@ -26,7 +27,21 @@ func (a ask) tokens() int {
 }
 
 func (a ask) capacity() capacity.Ask {
-	return capacity.Ask{Target: a.target, Lane: a.lane, CallID: a.callID, Tokens: a.tokens(), Until: a.until, Direct: a.direct}
+	return capacity.Ask{Target: a.target, Lane: a.lane, CallID: a.callID, Tokens: a.tokens(), Most: a.most, Until: a.until, Direct: a.direct}
+}
+
+// mostOf is what an op's wire calls the most output. The models that are invoked have a name of their own each.
+func mostOf(op llmq.Op) string {
+	switch op {
+	case llmq.OpChat:
+		return "max_tokens"
+	case llmq.OpResponses:
+		return "max_output_tokens"
+	case llmq.OpConverse, llmq.OpConverseStream:
+		return "inferenceConfig.maxTokens"
+	default:
+		return ""
+	}
 }
 
 // shortage is what an admission lacked.

@@ -23,7 +23,7 @@ type held struct {
 // ask is what the current step is asked for. It is noted as open until its answer is known to leave nothing
 // behind.
 func (r *run) ask() ask {
-	a := ask{target: r.limited(), lane: r.Request.Lane, callID: r.callID(), load: r.load(), direct: r.Direct}
+	a := ask{target: r.limited(), lane: r.Request.Lane, callID: r.callID(), load: r.load(), most: mostOf(r.Request.Op), direct: r.Direct}
 	if !r.Direct {
 		if r.givesUp.IsZero() {
 			r.givesUp = r.bound(time.Now().Add(r.capacityWait()))
