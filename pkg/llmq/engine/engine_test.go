@@ -208,7 +208,7 @@ func TestRun_BusyClaimIsReleasedUntilItsLeaseEnds(t *testing.T) {
 // DS4: nobody is called without a claim.
 func TestRun_StoreDownAtBeginReleasesAndCallsNobody(t *testing.T) {
 	t.Parallel()
-	for _, half := range []string{"take", "admit"} {
+	for half, reason := range map[string]string{"take": "key_of_wrong_type", "admit": "store_unavailable"} {
 		t.Run("answer refused: "+half, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
@@ -219,7 +219,7 @@ func TestRun_StoreDownAtBeginReleasesAndCallsNobody(t *testing.T) {
 					t.Fatalf("break: %v", err)
 				}
 				v := r.engine.Run(t.Context(), engine.Call{Request: req})
-				wantVerdict(t, v, engine.Release, "store_unavailable")
+				wantVerdict(t, v, engine.Release, reason)
 				if v.After < 2*time.Second || v.After > 8*time.Second || r.provider.calls.Load() != 0 {
 					t.Errorf("released for %v with %d provider calls", v.After, r.provider.calls.Load())
 				}
