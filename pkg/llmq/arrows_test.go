@@ -53,7 +53,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/internal/pubsub":     {redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/luascript":  {self + "$", redis, xxhash, atomic, cpu},
 		"pkg/llmq/internal/strictjson": {self + "$", jsontext},
-		"pkg/llmq/internal/opbody":     {self + "$", gjson},
+		"pkg/llmq/internal/opbody":     {self + "$", gjson, jsontext},
 		"pkg/llmq/capacity":            state,
 		"pkg/llmq/results":             state,
 		"pkg/llmq/forecast":            state,

@@ -66,7 +66,8 @@ type Target struct {
 	Pace           Pace
 	Shared         SharedLimits // of its provider, the same in each of the provider's targets
 	Tokens         TokenRule
-	Tiers          []Tier // service tiers that it has; a lane whose own is none of them asks for none
+	Tiers          []Tier   // service tiers that it has; a lane whose own is none of them asks for none
+	HostedTools    []string // tools that its provider may run itself, by their type
 }
 
 // Tier is a provider's service tier.

@@ -16,7 +16,7 @@ import (
 // bubble's clock begins with the year 2000.
 func TestDo_SendsThisMessage(t *testing.T) {
 	t.Parallel()
-	const body = "{ \"model\":\"m\",\n\"x\":\"<y> é &\" , \"n\":1.0e0}"
+	const body = "{ \"model\":\"m\",\n\"x\":\"<y> é &\" , \"nr\":1.0e0}"
 	for _, tt := range []struct {
 		name   string
 		change func(*llmq.Request)

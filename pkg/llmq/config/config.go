@@ -187,7 +187,8 @@ type Provider struct {
 	ConnectTimeout time.Duration // default 10 s
 	ReadTimeout    time.Duration // wait for the reply's first byte; default 300 s
 
-	RefusesStreamOptions bool // openai: it knows no stream_options, so that its streams aren't asked for their usage
+	RemoteMedia          string // "pass" lets it fetch media that bodies name by URL, if it is not private; default "refuse"
+	RefusesStreamOptions bool   // openai: it knows no stream_options, so that its streams aren't asked for their usage
 
 	MaxConcurrency       int    // of each of its targets that says nothing else
 	Limits               Limits // of each of its targets that says nothing else
@@ -227,6 +228,8 @@ type Model struct {
 	Calls            Calls
 	Burndown         float64 // tokens that one token of output costs in the end; 0 is 1
 	DefaultMaxTokens int     // sent as the most output where the caller sends none; 0 sends none
+
+	HostedTools []string // tools that its providers may run themselves, by their type
 
 	Fallback    []FallbackModel // models that stand in for it, in order; not theirs in turn
 	SkipTargets []string        // names of targets that its chain leaves out; a caller who pins one gets it all the same
@@ -300,6 +303,7 @@ func (c *Config) Catalogue() llmq.Catalogue {
 				Model: m.Alias, Name: t.Name, Provider: t.Provider, ModelID: t.ModelID, Wires: t.Wires,
 				MaxConcurrency: cmp.Or(t.MaxConcurrency, m.MaxConcurrency, p.MaxConcurrency),
 				Limits:         c.limits(m, t, p), Pace: c.pace(m, t, p), Shared: c.shared(p), Tokens: llmq.TokenRule{Burndown: m.Burndown, DefaultMaxTokens: m.DefaultMaxTokens}, Tiers: t.ServiceTiers,
+				HostedTools: m.HostedTools,
 			})
 		}
 		models = append(models, lm)

@@ -171,7 +171,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"a provider is text", "aws", "bedrock: {type: bedrock, region: eu-central-1}", "bedrock: aws", nil,
-			[]string{`aws:17:12: providers.bedrock: must be settings by name: type, base_url, region, api_key, private, allowed_cidrs, connect_timeout_secs, read_timeout_secs, refuses_stream_options, shared_max_concurrency, shared_rpm, shared_tpm, max_concurrency, limiter_initial, bg_share, lane_max_concurrency, rpm, tpm, rate_window, rate_burst, rt_rate_share, breaker_threshold, breaker_cooldown_secs, attempt_timeout_secs, throttle_retry_attempts, retry_base_secs, retry_multiplier, retry_spread, retry_max_secs, throttle_retry_max_secs, timeout_secs, embed_timeout_secs, rt_capacity_wait_secs, routing`},
+			[]string{`aws:17:12: providers.bedrock: must be settings by name: type, base_url, region, api_key, private, allowed_cidrs, connect_timeout_secs, read_timeout_secs, remote_media, refuses_stream_options, shared_max_concurrency, shared_rpm, shared_tpm, max_concurrency, limiter_initial, bg_share, lane_max_concurrency, rpm, tpm, rate_window, rate_burst, rt_rate_share, breaker_threshold, breaker_cooldown_secs, attempt_timeout_secs, throttle_retry_attempts, retry_base_secs, retry_multiplier, retry_spread, retry_max_secs, throttle_retry_max_secs, timeout_secs, embed_timeout_secs, rt_capacity_wait_secs, routing`},
 		},
 		{
 			"list is text", "aws", "lanes: [rt, bg, bulk]", "lanes: rt", nil,

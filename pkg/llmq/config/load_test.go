@@ -43,12 +43,12 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 			{
 				Name: "openai", Type: ProviderOpenAI, BaseURL: "https://api.openai.com/v1",
 				APIKey:         Secret{ARN: "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"},
-				ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
+				ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second, RemoteMedia: "refuse",
 			},
-			{Name: "bedrock", Type: ProviderBedrock, Region: "eu-central-1", ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second},
+			{Name: "bedrock", Type: ProviderBedrock, Region: "eu-central-1", ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second, RemoteMedia: "refuse"},
 			{
 				Name: "local-vllm", Type: ProviderOpenAI, BaseURL: "http://10.0.3.7:8000/v1", Private: true, AllowedCIDRs: []string{"10.0.3.0/24"},
-				ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
+				ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second, RemoteMedia: "refuse",
 			},
 		},
 		Models: []Model{

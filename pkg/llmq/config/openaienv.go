@@ -29,7 +29,7 @@ func FromOpenAIEnv(env, listeners []string) (Provider, Model, bool, error) {
 	}
 	p := Provider{
 		Name: "openai", Type: ProviderOpenAI, BaseURL: raw,
-		ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
+		ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second, RemoteMedia: "refuse",
 	}
 	if hasKey {
 		p.APIKey = Secret{Env: "OPENAI_API_KEY"}

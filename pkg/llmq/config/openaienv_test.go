@@ -19,7 +19,7 @@ func TestFromOpenAIEnv_TwoVariablesAreEnough(t *testing.T) {
 	}
 	wantP := Provider{
 		Name: "openai", Type: ProviderOpenAI, BaseURL: "https://api.openai.com/v1", APIKey: Secret{Env: "OPENAI_API_KEY"},
-		ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second,
+		ConnectTimeout: 10 * time.Second, ReadTimeout: 300 * time.Second, RemoteMedia: "refuse",
 	}
 	wantM := Model{
 		Alias: "default", Any: true, Lanes: llmq.Lanes(),

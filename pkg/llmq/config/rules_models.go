@@ -18,6 +18,9 @@ func (c *checker) providers() {
 		}
 		c.secretIfGiven(path+".api_key", p.APIKey)
 		c.cidrs(path, p)
+		if p.RemoteMedia == "pass" && len(p.AllowedCIDRs) > 0 {
+			c.fault(path+".remote_media", "pass is for public providers: a private one would fetch from the network that it lies in")
+		}
 		switch p.Type {
 		case ProviderOpenAI:
 			if _, given := c.given[path+".region"]; given {

@@ -58,6 +58,7 @@ var (
 	envPattern      = regexp.MustCompile(`^[a-z0-9-]{1,16}$`)
 	prefixPattern   = regexp.MustCompile(`^[A-Za-z0-9-]{1,20}$`)
 	aliasPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
+	toolPattern     = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 	replyPattern    = regexp.MustCompile(`^[a-z0-9-]{1,48}=(s3|sqs:[A-Za-z0-9_-]{1,80})$`)
 	keyPattern      = regexp.MustCompile(`^[a-z0-9-]{1,48}$`)
 	deniedPattern   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
@@ -292,6 +293,10 @@ func providerRows() []setting {
 			doc: "wait for the reply's first byte", at: func(s *scope) any { return &s.provider.ReadTimeout },
 		},
 		{
+			path: "providers.*.remote_media", words: []string{"refuse", "pass"}, def: "refuse",
+			doc: "whether bodies may name images and files by http and https URLs, which the provider then fetches; data: URLs always pass. Private ones get no others", at: func(s *scope) any { return &s.provider.RemoteMedia },
+		},
+		{
 			path: "providers.*.refuses_stream_options", form: formBool, def: "false",
 			doc: "openai: the server knows no `stream_options`; a chat's stream is then not asked for its usage, and is charged what it reserved", at: func(s *scope) any { return &s.provider.RefusesStreamOptions },
 		},
@@ -308,6 +313,11 @@ func modelRows() []setting {
 		{
 			path: "models.*.any", form: formBool, def: "false",
 			doc: "local only, one model: takes every name that no other model has", at: func(s *scope) any { return &s.model.Any },
+		},
+		{
+			path: "models.*.hosted_tools", form: formList, pattern: toolPattern, why: "a tool is named by its type, such as web_search",
+			doc: "tools that its providers may run themselves, by their type: web_search is its dated versions too. Functions and other tools that the caller runs need no mention",
+			at:  func(s *scope) any { return &s.model.HostedTools },
 		},
 	}
 }
@@ -327,7 +337,7 @@ func targetRows() []setting {
 		},
 		{
 			path: "models.*.targets[].service_tiers", form: formList, words: []string{"priority", "default", "flex"},
-			doc: "service tiers that it has: rt asks for priority, bg for default, bulk for flex, where the caller asks for none itself; a lane whose tier is not listed asks for none", at: func(s *scope) any { return &s.target.ServiceTiers },
+			doc: "service tiers that it has: rt asks for priority, bg for default, bulk for flex, whatever the caller asks for; a lane whose tier is not listed asks for none", at: func(s *scope) any { return &s.target.ServiceTiers },
 		},
 		{
 			path: "models.*.fallback[]", form: formItems, open: openFallback,

@@ -42,3 +42,26 @@ func TestLoad_TiersAndStreamOptions(t *testing.T) {
 		t.Error("a tier that nobody has is taken")
 	}
 }
+
+// IN5, EG4: what a target may reach besides its model is listed, and a private provider fetches nothing.
+func TestLoad_ToolsAndMedia(t *testing.T) {
+	t.Parallel()
+	plain := read(t, "testdata/aws.yaml")
+	data := strings.NewReplacer(
+		"    type: openai\n    base_url: https://api", "    type: openai\n    remote_media: pass\n    base_url: https://api",
+		"    targets:\n", "    hosted_tools: [web_search, mcp]\n    targets:\n",
+	).Replace(plain)
+	c, err := Parse("aws", []byte(data), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"web_search", "mcp"}, c.Catalogue().Models()[0].Targets[0].HostedTools); diff != "" {
+		t.Errorf("tools (-want +got):\n%s", diff)
+	}
+	if c.provider("openai").RemoteMedia != "pass" || c.provider("local-vllm").RemoteMedia != "refuse" {
+		t.Errorf("media: %+v", c.Providers)
+	}
+	if _, err := Parse("aws", []byte(strings.Replace(plain, "private: true,", "private: true, remote_media: pass,", 1)), nil); err == nil || !strings.Contains(err.Error(), "remote_media: pass is for public providers") {
+		t.Errorf("a private provider that fetches: %v", err)
+	}
+}

@@ -48,6 +48,7 @@ func (r *run) attemptOf(t llmq.Target) provider.Request {
 	return provider.Request{
 		Op: r.Request.Op, ModelID: r.modelID(t), Body: r.Request.Body, Headers: r.Request.Headers,
 		DefaultMaxOutput: t.Tokens.DefaultMaxTokens, Tier: t.Tier(r.Request.Lane),
+		Tenant: r.Request.Tenant, HostedTools: t.HostedTools,
 	}
 }
 
@@ -67,7 +68,11 @@ func (r *run) explain(came outcome, err error) *llmq.Error {
 			said = "no answer"
 		}
 	}
-	return llmq.Errorf(pe.Code, "%s: %s", r.target(), said).After(pe.RetryAfter).Because(pe)
+	why := llmq.Errorf(pe.Code, "%s: %s", r.target(), said).After(pe.RetryAfter).Because(pe)
+	if own, ok := errors.AsType[*llmq.Error](pe.Err); ok { // ours, of the body
+		why.Field = own.Field
+	}
+	return why
 }
 
 // sleepUntil reports false when ctx ended first.

@@ -88,7 +88,7 @@ func TestServeHTTP_OperationsReachTheCall(t *testing.T) {
 	}{
 		{"/v1/responses", ` {"model":"chat-a","input":"<b>","store":true,"n":1.0}`, llmq.OpResponses, "chat-a", false},
 		{"/v1/responses", `{"model":"chat-a@eu","input":[],"stream":true}`, llmq.OpResponses, "chat-a@eu", true},
-		{"/model/raw-a/invoke", ` {"max_tokens":1.0e1,"stream":true}`, llmq.OpInvoke, "raw-a", false},
+		{"/model/raw-a/invoke", ` {"top_p":1.0e1,"stream":true}`, llmq.OpInvoke, "raw-a", false},
 		{"/model/" + url.PathEscape(rawARN) + "/invoke", `{"inputText":"x"}`, llmq.OpInvoke, rawARN, false},
 		{"/model/" + strings.ReplaceAll(url.QueryEscape(rawARN), "+", "%20") + "/invoke-with-response-stream", `{}`, llmq.OpInvokeStream, rawARN, true},
 	} {

@@ -30,8 +30,12 @@ type Request struct {
 	// DefaultMaxOutput is put into the body as the most output, in tokens, where the caller sends
 	// none and the op has output; 0 puts nothing. What is sent is what is reserved (FEATURES C13).
 	DefaultMaxOutput int
-	// Tier is the service tier to ask for where the caller asks for none; "" asks for none. Embeddings have none.
+	// Tier is the service tier to ask for, whatever the caller asks for; "" asks for none. Embeddings have none.
 	Tier llmq.Tier
+	// Tenant is whose request it is, for what must differ between tenants; "" is nobody's.
+	Tenant string
+	// HostedTools are the tools that the provider may run itself for this model, by their type.
+	HostedTools []string
 	// Pace bounds how slowly the reply of a stream may come. [Provider.Call] has no use for it.
 	Pace Pace
 }

@@ -61,13 +61,15 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 		return make(ProviderConfig{Provider: c, Key: key, Network: n})
 	}
 	if c.Type == config.ProviderBedrock {
-		b := bedrock.Config{Name: c.Name, Region: c.Region, Endpoint: c.BaseURL, APIKey: key, Network: n}
+		b := bedrock.Config{Name: c.Name, Region: c.Region, Endpoint: c.BaseURL, APIKey: key, RemoteMedia: c.RemoteMedia == "pass", Network: n}
 		if key == nil {
 			b.Credentials = p.aws.Credentials
 		}
 		return bedrock.New(b)
 	}
-	return openai.New(openai.Config{Name: c.Name, BaseURL: c.BaseURL, APIKey: key, RefusesStreamOptions: c.RefusesStreamOptions, Network: n})
+	return openai.New(openai.Config{
+		Name: c.Name, BaseURL: c.BaseURL, APIKey: key, RefusesStreamOptions: c.RefusesStreamOptions, RemoteMedia: c.RemoteMedia == "pass", Network: n,
+	})
 }
 
 // parallelism is how many calls one process can have in flight at once: a batch, at least one.

@@ -163,7 +163,7 @@ func (p *plant) wantError(id string, code llmq.Code) {
 
 // on is a message of a request, with a body of its own, on chat-a's queue of a lane.
 func on(id string, lane llmq.Lane) queue.Message {
-	m := message(id, `{"v":1,"id":"`+id+`","op":"chat","model":"chat-a","tenant":"t","params":{"n":"`+id+`"}}`)
+	m := message(id, `{"v":1,"id":"`+id+`","op":"chat","model":"chat-a","tenant":"t","params":{"nr":"`+id+`"}}`)
 	m.Queue = names.Model("chat-a", lane)
 	return m
 }

@@ -276,11 +276,11 @@ func TestWhole_EachRequestRunsOnceHoweverOftenItIsDelivered(t *testing.T) {
 			all.Wait()
 			for i := range requests {
 				id := fmt.Sprint("r", i)
-				if n := p.provider.calls[`{"n":"`+id+`"}`]; n != 1 {
+				if n := p.provider.calls[`{"nr":"`+id+`"}`]; n != 1 {
 					t.Errorf("%s was run %d times", id, n)
 				}
 				res := p.stored(id)
-				if res == nil || res.Reply == nil || string(res.Reply.Body) != `{"to":{"n":"`+id+`"}}` {
+				if res == nil || res.Reply == nil || string(res.Reply.Body) != `{"to":{"nr":"`+id+`"}}` {
 					t.Errorf("%s: stored %+v", id, res)
 				}
 			}
@@ -299,7 +299,7 @@ func TestWhole_EachRequestRunsOnceHoweverOftenItIsDelivered(t *testing.T) {
 func TestWhole_OffloadedBodyLivesAsLongAsItsMessage(t *testing.T) {
 	t.Parallel()
 	wholeBubble(t, 1, replies(time.Second), func(t *testing.T, p *plant) {
-		lies := map[string]string{key("a"): `{"n":"a"}`}
+		lies := map[string]string{key("a"): `{"nr":"a"}`}
 		w := p.worker("w")
 		w.get = func(_ context.Context, ref llmq.Ref) ([]byte, error) {
 			if body, ok := lies[ref.Key]; ok {
@@ -348,7 +348,7 @@ func TestWhole_TakenOverMessagesRunOneByOneAndPoisonIsBuried(t *testing.T) {
 		for i := range batch { // a worker took all of them, and died
 			req := llmq.Request{
 				ID: batch[i].ID, Tenant: "t", Op: llmq.OpChat, Model: llmq.ModelRef{Alias: "chat-a"}, Deadline: time.Now().Add(15 * time.Minute),
-				Body: []byte(`{"n":"` + batch[i].ID + `"}`),
+				Body: []byte(`{"nr":"` + batch[i].ID + `"}`),
 			}
 			var b luascript.Batch
 			claims.New(p.space).Take(&b, req, claims.BodyHash(req), "dead/1")

@@ -52,26 +52,3 @@ func TestCheck_InputOfEmbeddings(t *testing.T) {
 		t.Errorf("an input of responses: %v", err)
 	}
 }
-
-// A20: what comes later is refused plainly, and store is the provider's affair.
-func TestCheck_RefusesStoredAndBackgroundResponses(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		op          llmq.Op
-		body, field string
-	}{
-		{llmq.OpResponses, `{"input":"hi"}`, ""},
-		{llmq.OpResponses, `{"store":true,"background":false,"previous_response_id":null,"conversation":null}`, ""},
-		{llmq.OpResponses, `{"background":true}`, "background"},
-		{llmq.OpResponses, `{"background":"true"}`, "background"},
-		{llmq.OpResponses, `{"previous_response_id":"resp_1"}`, "previous_response_id"},
-		{llmq.OpResponses, `{"conversation":{"id":"conv_1"}}`, "conversation"},
-		{llmq.OpChat, `{"background":true,"conversation":"x"}`, ""},
-		{llmq.OpInvoke, `{"background":true}`, ""},
-	} {
-		err := Check(tc.op, []byte(tc.body))
-		if tc.field == "" != (err == nil) || err != nil && (llmq.AsError(err).Code != llmq.CodeUnsupported || llmq.AsError(err).Field != tc.field) {
-			t.Errorf("%s %s: %v", tc.op, tc.body, err)
-		}
-	}
-}

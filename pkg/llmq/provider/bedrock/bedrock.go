@@ -22,6 +22,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
@@ -44,6 +45,9 @@ type Config struct {
 	// APIKey returns a Bedrock API key, which is sent as a bearer token. It should cache as well.
 	APIKey func(ctx context.Context) (string, error)
 
+	// RemoteMedia lets a model fetch what a body names by http and https URLs.
+	RemoteMedia bool
+
 	// Network bounds how the endpoint is reached. Where a VPC endpoint answers for Bedrock's name,
 	// AllowedCIDRs must hold its addresses, since they are private.
 	Network provider.Network
@@ -56,9 +60,13 @@ type Provider struct {
 	key          func(context.Context) (string, error)
 	signer       *v4.Signer
 	egress       *egress.Client
+	remoteMedia  bool
 }
 
 var _ provider.Provider = (*Provider)(nil)
+
+// tierHeader is where an invocation asks for a service tier.
+const tierHeader = "X-Amzn-Bedrock-Service-Tier"
 
 // signingName is the service in a signature for bedrock-runtime; the endpoint's own name is not it.
 const signingName = "bedrock"
@@ -87,7 +95,7 @@ func New(cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("bedrock provider %s: %w", cfg.Name, err)
 	}
 	return &Provider{
-		name: cfg.Name, region: cfg.Region, credentials: cfg.Credentials, key: cfg.APIKey, signer: v4.NewSigner(), egress: client,
+		name: cfg.Name, region: cfg.Region, credentials: cfg.Credentials, key: cfg.APIKey, signer: v4.NewSigner(), egress: client, remoteMedia: cfg.RemoteMedia,
 	}, nil
 }
 
@@ -153,6 +161,10 @@ func (p *Provider) prepare(ctx context.Context, req provider.Request) (*http.Req
 	if req.Op.Wire() == llmq.WireConverse {
 		req.Body = withTier(withMost(req.Body, req.DefaultMaxOutput), req.Tier)
 	}
+	reach := opbody.Reach{HostedTools: req.HostedTools, RemoteMedia: p.remoteMedia}
+	if err := reach.Check(req.Op, req.Body); err != nil {
+		return nil, "", provider.OutOfReach(err)
+	}
 	hreq, err := p.request(ctx, req)
 	if err != nil {
 		return nil, "", unsent(egress.Fault(ctx, fmt.Errorf("make a request to provider %s: %w", p.name, err), provider.TargetFatal, llmq.CodeProviderError))
@@ -177,12 +189,15 @@ func (p *Provider) request(ctx context.Context, req provider.Request) (*http.Req
 	}
 	hreq.Header.Set("Content-Type", "application/json")
 	hreq.Header.Set("Accept", accept)
-	if req.Op.Wire() == llmq.WireInvoke && req.Tier != "" {
-		hreq.Header.Set("X-Amzn-Bedrock-Service-Tier", string(req.Tier))
-	}
-	for _, name := range req.Op.Headers() { // the caller's own wins
+	for _, name := range req.Op.Headers() {
 		if v := req.Headers[name]; v != "" {
 			hreq.Header.Set(name, v)
+		}
+	}
+	if req.Op.Wire() == llmq.WireInvoke { // the lane's, whatever the caller asks for (SECURITY-DESIGN IN5)
+		hreq.Header.Del(tierHeader)
+		if req.Tier != "" {
+			hreq.Header.Set(tierHeader, string(req.Tier))
 		}
 	}
 	return hreq, nil

@@ -7,6 +7,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
@@ -134,19 +136,6 @@ func headerCount(h http.Header, name string) int {
 	return int(n)
 }
 
-// mosts are the members that bound the output of what is invoked.
-var mosts = []string{ //nolint:gochecknoglobals // a table
-	"max_tokens",                          // Anthropic, Mistral, OpenAI, Cohere, AI21, DeepSeek
-	"max_completion_tokens",               // OpenAI
-	"max_gen_len",                         // Meta
-	"textGenerationConfig.maxTokenCount",  // Titan
-	"inferenceConfig.maxTokens",           // Nova
-	"inferenceConfig.max_new_tokens",      // Nova, its first name
-	"max_tokens_to_sample",                // Anthropic's old completions
-	"maxTokens",                           // AI21, its first models
-	"generation_config.max_output_tokens", // what imported models of Google's take
-}
-
 // noInvokeText names members whose strings are no text of a body to be invoked, beside those of Converse's.
 var noInvokeText = map[string]bool{ //nolint:gochecknoglobals // a table
 	"role": true, "type": true, "id": true, "tool_use_id": true, "media_type": true, "data": true, "url": true, "bytes": true, "format": true,
@@ -162,7 +151,7 @@ func measureInvoked(body []byte) provider.Load {
 	if !gjson.ValidBytes(body) {
 		return load
 	}
-	for _, path := range mosts {
+	for _, path := range opbody.Bounds(llmq.OpInvoke) {
 		load.MaxOutput = max(load.MaxOutput, provider.Choices(count(top, path), 1))
 	}
 	load.NoOutput = load.MaxOutput == 0 && embeds(top)

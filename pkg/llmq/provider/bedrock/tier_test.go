@@ -10,7 +10,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
-// D12: Converse asks for a tier in its body, InvokeModel by a header; the caller's own wins. What else goes with an
+// D12, SEC12: Converse asks for a tier in its body, InvokeModel by a header; the caller has no say in it. What else goes with an
 // invocation's body, such as a guardrail, goes out as it came (A1).
 func TestCall_D12ServiceTierIsAskedFor(t *testing.T) {
 	t.Parallel()
@@ -24,10 +24,12 @@ func TestCall_D12ServiceTierIsAskedFor(t *testing.T) {
 	}{
 		{llmq.OpConverse, llmq.TierPriority, `{ "messages":[] }`, `{"serviceTier":{"type":"priority"}, "messages":[] }`, nil, ""},
 		{llmq.OpConverse, llmq.TierFlex, `{}`, `{"serviceTier":{"type":"flex"}}`, nil, ""},
-		{llmq.OpConverse, llmq.TierFlex, `{"serviceTier":{"type":"reserved"}}`, `{"serviceTier":{"type":"reserved"}}`, nil, ""},
+		{llmq.OpConverse, llmq.TierFlex, `{"serviceTier":{"type":"priority"}}`, `{"serviceTier":{"type":"flex"}}`, nil, ""},
+		{llmq.OpConverse, "", `{"serviceTier":{"type":"priority"}, "x":1}`, `{"serviceTier":null, "x":1}`, nil, ""},
 		{llmq.OpConverse, "", `{}`, `{}`, nil, ""},
 		{llmq.OpInvoke, llmq.TierFlex, `{ "max_tokens":1 }`, `{ "max_tokens":1 }`, map[string]string{guardrail: "gr-1"}, "flex"},
-		{llmq.OpInvoke, llmq.TierFlex, `{}`, `{}`, map[string]string{tierHeader: "reserved"}, "reserved"},
+		{llmq.OpInvoke, llmq.TierFlex, `{}`, `{}`, map[string]string{tierHeader: "priority"}, "flex"},
+		{llmq.OpInvoke, "", `{}`, `{}`, map[string]string{tierHeader: "priority"}, ""},
 		{llmq.OpInvoke, "", `{}`, `{}`, nil, ""},
 	} {
 		var sent string

@@ -43,8 +43,9 @@ type draft struct {
 	open      int              // behind the opening brace
 	texts     []jsontext.Value // of the input
 	inference jsontext.Value   // the value of inferenceConfig; nil where there is none
-	tiered    bool             // the caller asks for a service tier
 	at        int              // where that begins
+	tier      jsontext.Value   // the value of serviceTier; nil where there is none
+	tierAt    int              // where that begins
 }
 
 // read looks through a body. One that is no JSON object is not ours to mend: Bedrock says what is
@@ -72,7 +73,7 @@ func read(body []byte) draft {
 		case "messages", "system", "toolConfig", "promptVariables":
 			d.texts = append(d.texts, value)
 		case "serviceTier":
-			d.tiered = true
+			d.tier, d.tierAt = value, end-len(value)
 		case "inferenceConfig":
 			d.inference, d.at = value, end-len(value)
 		}
@@ -134,13 +135,19 @@ func withMost(body []byte, most int) []byte {
 	return splice(body, d.open, d.open, insert)
 }
 
-// withTier asks for a service tier in a body whose caller asks for none; every other byte stays as it is.
+// withTier asks for a service tier, or for none, whatever the caller asks for; every other byte stays as it is.
 func withTier(body []byte, tier llmq.Tier) []byte {
 	d := read(body)
-	if tier == "" || !d.ok || d.tiered {
+	asks := `{"type":"` + string(tier) + `"}`
+	switch {
+	case !d.ok, tier == "" && d.tier == nil:
 		return body
+	case tier == "":
+		return splice(body, d.tierAt, d.tierAt+len(d.tier), []byte("null"))
+	case d.tier != nil:
+		return splice(body, d.tierAt, d.tierAt+len(d.tier), []byte(asks))
 	}
-	insert := []byte(`"serviceTier":{"type":"` + string(tier) + `"}`)
+	insert := []byte(`"serviceTier":` + asks)
 	if !d.empty {
 		insert = append(insert, ',')
 	}

@@ -25,6 +25,14 @@ const (
 // tierName is the member that asks for a service tier.
 const tierName = "service_tier"
 
+// What a provider keeps under the account that all tenants share: replies, which are never to be kept, and caches of prompts, in which
+// each tenant has a place of its own (SECURITY-DESIGN IN5).
+const (
+	storeName = "store"
+	cacheKey  = "prompt_cache_key"
+	cacheSalt = "cache_salt" // vLLM's
+)
+
 // span is where a member's value stands in a body; the zero value is absent.
 type span struct{ start, end int }
 
@@ -43,6 +51,7 @@ var wanted = map[string]bool{
 	"model": true, "stream_options": true, maxCompletion: true, maxTokens: true, "n": true,
 	"messages": true, "tools": true, "functions": true, "response_format": true, "input": true,
 	tierName: true, maxOutput: true, "instructions": true, "text": true,
+	storeName: true, cacheKey: true, cacheSalt: true,
 }
 
 // read finds its way about a body.
@@ -137,8 +146,8 @@ type edit struct {
 // editor says what is changed in a body.
 type editor func(draft, provider.Request) ([]edit, error)
 
-// edits are what Call changes in a body: the model, the service tier where the lane asks for one and the caller for none, and the most output where the model's
-// configuration sets it and the caller sends none.
+// edits are what Call changes in a body: the model; the service tier, which is the lane's; whether the reply is kept; where in caches it
+// counts; and the most output where the model's configuration sets it and the caller sends none.
 func (p *Provider) edits(d draft, req provider.Request) ([]edit, error) {
 	quoted, err := jsontext.AppendQuote(nil, req.ModelID)
 	if err != nil {
@@ -148,8 +157,19 @@ func (p *Provider) edits(d draft, req provider.Request) ([]edit, error) {
 	if !d.says("model", req.ModelID) {
 		es = append(es, edit{"model", quoted})
 	}
-	if req.Tier != "" && req.Op != llmq.OpEmbeddings && !d.sent(tierName) {
-		es = append(es, edit{tierName, []byte(strconv.Quote(string(req.Tier)))})
+	if tier := string(req.Tier); req.Op == llmq.OpEmbeddings || tier != "" && d.says(tierName, tier) {
+	} else if tier != "" {
+		es = append(es, edit{tierName, []byte(strconv.Quote(tier))})
+	} else if d.sent(tierName) {
+		es = append(es, edit{tierName, []byte("null")})
+	}
+	if v := d.value(storeName); req.Op == llmq.OpResponses && v.Kind() != 'f' || req.Op == llmq.OpChat && d.sent(storeName) && v.Kind() != 'f' {
+		es = append(es, edit{storeName, []byte("false")})
+	}
+	for _, name := range []string{cacheKey, cacheSalt} {
+		if d.sent(name) || name == cacheSalt && p.salts && req.Tenant != "" && req.Op != llmq.OpEmbeddings {
+			es = append(es, edit{name, []byte(strconv.Quote(provider.Scoped(req.Tenant, d.text(name))))})
+		}
 	}
 	if name := p.injects(d, req); name != "" {
 		es = append(es, edit{name, strconv.AppendInt(nil, int64(req.DefaultMaxOutput), 10)})
@@ -167,6 +187,15 @@ func (p *Provider) injects(d draft, req provider.Request) string {
 		return maxOutput
 	}
 	return ""
+}
+
+// text is a member's string, and "" where it is none.
+func (d draft) text(name string) string {
+	if d.value(name).Kind() != '"' {
+		return ""
+	}
+	text, _ := jsontext.AppendUnquote(nil, d.value(name)) // it was read as strict JSON
+	return string(text)
 }
 
 // says reports whether a member is the given string already, however it is written.

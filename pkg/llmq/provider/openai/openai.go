@@ -16,6 +16,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
@@ -34,6 +35,9 @@ type Config struct {
 	// RefusesStreamOptions is of a server that knows no stream_options: its streams are not asked for their usage.
 	RefusesStreamOptions bool
 
+	// RemoteMedia lets the endpoint fetch what a body names by http and https URLs.
+	RemoteMedia bool
+
 	// Network bounds how the endpoint is reached.
 	Network provider.Network
 }
@@ -45,6 +49,8 @@ type Provider struct {
 	egress *egress.Client
 	silent bool   // its streams are not asked for their usage
 	most   string // the member that bounds output, where we put it in
+	salts  bool   // it is a server of one's own, whose cache of prompts takes a salt
+	reach  opbody.Reach
 }
 
 var _ provider.Provider = (*Provider)(nil)
@@ -59,7 +65,16 @@ func New(cfg Config) (*Provider, error) {
 	if err := errors.Join(append(faults, err)...); err != nil {
 		return nil, fmt.Errorf("openai provider %s: %w", cfg.Name, err)
 	}
-	return &Provider{name: cfg.Name, key: cfg.APIKey, egress: client, silent: cfg.RefusesStreamOptions, most: mostName(client.Base())}, nil
+	return &Provider{
+		name: cfg.Name, key: cfg.APIKey, egress: client, silent: cfg.RefusesStreamOptions, most: mostName(client.Base()),
+		salts: len(cfg.Network.AllowedCIDRs) > 0, reach: opbody.Reach{RemoteMedia: cfg.RemoteMedia, Routed: isRouted(client.Base())},
+	}, nil
+}
+
+// isRouted reports whether an endpoint is OpenRouter's, where members of the body choose models, vendors and what is fetched.
+func isRouted(base string) bool {
+	u, err := url.Parse(base)
+	return err == nil && (u.Hostname() == "openrouter.ai" || strings.HasSuffix(u.Hostname(), ".openrouter.ai"))
 }
 
 // mostName is the name under which an endpoint takes the most output: OpenAI's own and Azure's refuse
@@ -116,6 +131,11 @@ func (p *Provider) request(ctx context.Context, req provider.Request, accept str
 			Class: provider.CallFatal, Code: llmq.CodeInvalidJSON, Message: "the body is not a JSON object that can be sent", Unsent: true,
 			Err: fmt.Errorf("set the model for provider %s: %w", p.name, err),
 		}
+	}
+	reach := p.reach
+	reach.HostedTools = req.HostedTools
+	if err := reach.Check(req.Op, body); err != nil {
+		return nil, "", provider.OutOfReach(err)
 	}
 	key, err := p.apiKey(ctx)
 	if err != nil {

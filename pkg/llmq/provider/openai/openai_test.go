@@ -34,10 +34,10 @@ func open(t *testing.T, base string, key func(context.Context) (string, error)) 
 
 func features(op llmq.Op, path string) providertest.Features {
 	return providertest.Features{
-		Request: provider.Request{Op: op, ModelID: "gpt-5", Body: []byte(`{ "model":"alias@target" ,"n":1.0, "messages":[{"role":"user","content":"h\u00e9\/"}]}`)},
+		Request: provider.Request{Op: op, ModelID: "gpt-5", Body: []byte(`{ "model":"alias@target" ,"top_p":1.0, "messages":[{"role":"user","content":"h\u00e9\/"}]}`)},
 		Reply:   `{"id":"chatcmpl-1","object":"chat.completion","choices":[],"usage":{"total_tokens":3}}`,
 		Path:    "/v1" + path,
-		Body:    `{ "model":"gpt-5" ,"n":1.0, "messages":[{"role":"user","content":"h\u00e9\/"}]}`,
+		Body:    `{ "model":"gpt-5" ,"top_p":1.0, "messages":[{"role":"user","content":"h\u00e9\/"}]}`,
 		Headers: []string{"Accept", "Accept-Encoding", "Authorization", "Content-Length", "Content-Type", "User-Agent"},
 
 		RequestID: "X-Request-Id",

@@ -59,7 +59,7 @@ func respond(t *testing.T, pieces ...string) (streamed, string) {
 	return got, path
 }
 
-// A8, D13: events keep their names, only the model is changed, and the last event is the end.
+// A8, D13: events keep their names, only the model is changed and nothing is kept, and the last event is the end.
 func TestStream_ResponsesAsTheyCame(t *testing.T) {
 	t.Parallel()
 	keepalive := named("keepalive", `{"type":"keepalive","sequence_number":9}`)
@@ -70,7 +70,7 @@ func TestStream_ResponsesAsTheyCame(t *testing.T) {
 	if diff := cmp.Diff([]bool{false, false, false, true, true}, got.content); diff != "" {
 		t.Errorf("content (-want +got):\n%s", diff)
 	}
-	if path != "/v1/responses" || got.sent != `{ "model":"m", "input":"hi", "stream":true, "x":1.0 }` {
+	if path != "/v1/responses" || got.sent != `{"store":false, "model":"m", "input":"hi", "stream":true, "x":1.0 }` {
 		t.Errorf("sent %s %s", path, got.sent)
 	}
 	if u := got.resp.Usage; u == nil || *u != (provider.Usage{Input: 9, Output: 2}) {

@@ -11,7 +11,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider/openai"
 )
 
-// D12: what goes out, byte for byte: the lane's tier where the caller asks for none, and nothing else.
+// D12, SEC12: what goes out, byte for byte: the lane's tier, whatever the caller asks for, and none on a target that has none.
 func TestCall_D12ServiceTierIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -21,9 +21,10 @@ func TestCall_D12ServiceTierIsAskedFor(t *testing.T) {
 	}{
 		{llmq.OpChat, llmq.TierPriority, `{ "model":"m", "x":1.0 }`, `{"service_tier":"priority", "model":"m", "x":1.0 }`},
 		{llmq.OpChat, "", `{ "model":"m" }`, `{ "model":"m" }`},
-		{llmq.OpChat, llmq.TierFlex, `{"model":"m","service_tier":"auto"}`, `{"model":"m","service_tier":"auto"}`},
+		{llmq.OpChat, llmq.TierFlex, `{"model":"m","service_tier":"priority"}`, `{"model":"m","service_tier":"flex"}`},
+		{llmq.OpChat, "", `{"model":"m","service_tier":"priority"}`, `{"model":"m","service_tier":null}`},
 		{llmq.OpChat, llmq.TierFlex, `{"model":"m","service_tier":null}`, `{"model":"m","service_tier":"flex"}`},
-		{llmq.OpResponses, llmq.TierDefault, `{"model":"m"}`, `{"service_tier":"default","model":"m"}`},
+		{llmq.OpResponses, llmq.TierDefault, `{"model":"m"}`, `{"store":false,"service_tier":"default","model":"m"}`},
 		{llmq.OpEmbeddings, llmq.TierFlex, `{"model":"m"}`, `{"model":"m"}`},
 	} {
 		var sent string
