@@ -67,7 +67,8 @@ func New(cfg Config) (*Provider, error) {
 	}
 	return &Provider{
 		name: cfg.Name, key: cfg.APIKey, egress: client, silent: cfg.RefusesStreamOptions, most: mostName(client.Base()),
-		salts: len(cfg.Network.AllowedCIDRs) > 0, reach: opbody.Reach{RemoteMedia: cfg.RemoteMedia, Routed: isRouted(client.Base())},
+		// On one's own machine there is nobody to keep apart, and what a cassette holds would be one tenant's alone.
+		salts: len(cfg.Network.AllowedCIDRs) > 0 && !cfg.Network.Loopback, reach: opbody.Reach{RemoteMedia: cfg.RemoteMedia, Routed: isRouted(client.Base())},
 	}, nil
 }
 
