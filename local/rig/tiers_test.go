@@ -29,7 +29,7 @@ func TestBodies_OfLanesBlankTurnsAndTokenNumbers(t *testing.T) {
 		{"rt", "", chat, "service_tier", "priority"},
 		{"bg", "", chat, "service_tier", "default"},
 		{"bulk", "", chat, "service_tier", "flex"},
-		{"rt", "", `{"service_tier":"auto",` + chat[1:], "service_tier", "auto"}, // the caller's own
+		{"rt", "", `{"service_tier":"auto",` + chat[1:], "service_tier", "priority"}, // SEC12: whatever the caller asks for
 		{"rt", "/model/conv-a/converse", converse, "serviceTier.type", "priority"},
 		{"bg", "/model/conv-a/converse", converse, "serviceTier.type", ""}, // its tier is not listed
 		{"bulk", "/model/conv-a/converse", converse, "serviceTier.type", "flex"},
