@@ -86,7 +86,7 @@ func TestOpenAISDK_StreamsResponses(t *testing.T) {
 // A8: Bedrock's SDK invokes by alias and by ARN; the vendor's bytes go both ways as they are.
 func TestBedrockSDK_Invokes(t *testing.T) {
 	t.Parallel()
-	const vendors, answer = ` {"anthropic_version":"bedrock-2023-05-31", "max_tokens":1.0e1}`, `{ "content":[{"type":"text","text":"hello"}] }`
+	const vendors, answer = ` {"anthropic_version":"bedrock-2023-05-31", "max_tokens":10,"temperature":1.0e0}`, `{ "content":[{"type":"text","text":"hello"}] }`
 	b := setup(t, func(context.Context, llmq.Request) (*llmq.Reply, error) {
 		return &llmq.Reply{Status: 200, ContentType: "application/json", Body: []byte(answer)}, nil
 	})
