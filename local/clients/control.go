@@ -50,14 +50,14 @@ func (c *control) close(ctx context.Context) error {
 func (c *control) serveReplies(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err == nil {
-		err = c.load(body)
+		err = c.load(r.Context(), body)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
 }
 
-func (c *control) load(replies []byte) error {
+func (c *control) load(ctx context.Context, replies []byte) error {
 	var p server.Program
 	if string(replies) != "[]" {
 		var err error
@@ -65,13 +65,13 @@ func (c *control) load(replies []byte) error {
 			return err
 		}
 	}
-	c.forget()
+	c.forget(ctx)
 	return c.fake.Load(p)
 }
 
 // forget makes what was before no part of what is counted: calls that nobody waits for any more may still be under way.
-func (c *control) forget() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+func (c *control) forget(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c.fake.Release(server.Match{})
 	_ = c.fake.AwaitInFlight(ctx, "", 0) // else a count tells
@@ -79,8 +79,8 @@ func (c *control) forget() {
 }
 
 // replies is load for the checks of this program.
-func (c *control) replies(replies ...server.Reply) error {
-	c.forget()
+func (c *control) replies(ctx context.Context, replies ...server.Reply) error {
+	c.forget(ctx)
 	return c.fake.Program(server.Match{}, replies...)
 }
 

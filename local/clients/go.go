@@ -36,7 +36,7 @@ func runGo(ctx context.Context, w *world, r *report) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // an end has a bound of its own
 		if closed := program.Close(); closed != nil {
 			r.add(result{Client: "go", Check: "closes", Note: closed.Error()})
 		}
@@ -67,7 +67,7 @@ func (k check) result(ctx context.Context, w *world, name string) result {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	began := time.Now()
-	err := w.replies()
+	err := w.replies(ctx)
 	note := ""
 	if err == nil {
 		note, err = k.run(ctx)

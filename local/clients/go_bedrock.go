@@ -89,7 +89,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 			return "", is.err()
 		}},
 		{"tools", func(ctx context.Context) (string, error) {
-			if err := w.replies(server.Reply{ToolCalls: []server.ToolCall{{Name: "weather", Arguments: `{"city":"Ulm"}`}}}); err != nil {
+			if err := w.replies(ctx, server.Reply{ToolCalls: []server.ToolCall{{Name: "weather", Arguments: `{"city":"Ulm"}`}}}); err != nil {
 				return "", err
 			}
 			in := asks("Weather?", rig.ModelConverse)
@@ -139,7 +139,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		}},
 		{"stream that breaks", func(ctx context.Context) (string, error) {
 			text := "a text that is long enough to be cut in its middle"
-			if err := w.replies(server.Reply{Fail: server.FailReset, After: 4, Text: &text}); err != nil {
+			if err := w.replies(ctx, server.Reply{Fail: server.FailReset, After: 4, Text: &text}); err != nil {
 				return "", err
 			}
 			said, _, err := stream(ctx, "x")
@@ -150,7 +150,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		{"invoke", func(ctx context.Context) (string, error) {
 			out, err := c.InvokeModel(ctx, &bedrockruntime.InvokeModelInput{ // without a ContentType, as most callers have it
 				ModelId: aws.String(rig.ModelConverse),
-				Body: []byte(`{"anthropic_version":"bedrock-2023-05-31","max_tokens":50,"messages":[{"role":"user","content":"hello"}]}`),
+				Body:    []byte(`{"anthropic_version":"bedrock-2023-05-31","max_tokens":50,"messages":[{"role":"user","content":"hello"}]}`),
 			})
 			if err != nil {
 				return "", err
@@ -168,14 +168,14 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 			return "", w.bedrockError(err, "ValidationException", 0)
 		}},
 		{"error: deadline", func(ctx context.Context) (string, error) {
-			if err := w.replies(server.Reply{Hang: true}); err != nil {
+			if err := w.replies(ctx, server.Reply{Hang: true}); err != nil {
 				return "", err
 			}
 			_, err := c.Converse(ctx, asks("slow", rig.ModelConverse), steered("X-LLMQ-Timeout-Secs", "2"))
 			return "", w.bedrockError(err, "ModelTimeoutException", 1)
 		}},
 		{"cancelled context", func(ctx context.Context) (string, error) {
-			if err := w.replies(server.Reply{Delay: 2500 * time.Millisecond}); err != nil {
+			if err := w.replies(ctx, server.Reply{Delay: 2500 * time.Millisecond}); err != nil {
 				return "", err
 			}
 			ctx, cancel := context.WithCancel(ctx)
@@ -202,7 +202,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		{"provider fails", server.Reply{Status: 500, Times: 20}, "ModelErrorException", 3},
 	} {
 		checks = append(checks, check{"error: " + f.name, func(ctx context.Context) (string, error) {
-			if err := w.replies(f.reply); err != nil {
+			if err := w.replies(ctx, f.reply); err != nil {
 				return "", err
 			}
 			_, err := c.Converse(ctx, asks(f.name, rig.ModelConverse))
@@ -210,7 +210,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		}})
 	}
 	return append(checks, check{"own retries: a throttle", func(ctx context.Context) (string, error) {
-		if err := w.replies(throttle()); err != nil {
+		if err := w.replies(ctx, throttle()); err != nil {
 			return "", err
 		}
 		began := time.Now()

@@ -103,7 +103,7 @@ func programChecks(w *world, p *wiring.Program) []check {
 			return "", is.err()
 		}},
 		{"A4: an error's code and meta", func(ctx context.Context) (string, error) {
-			if err := w.replies(server.Reply{Status: http.StatusBadRequest}); err != nil {
+			if err := w.replies(ctx, server.Reply{Status: http.StatusBadRequest}); err != nil {
 				return "", err
 			}
 			_, err := p.Chat(ctx, body("x"), llmqclient.Options{})
@@ -113,7 +113,7 @@ func programChecks(w *world, p *wiring.Program) []check {
 			return "", is.err()
 		}},
 		{"A5: a cancelled context", func(ctx context.Context) (string, error) {
-			if err := w.replies(server.Reply{Hang: true}); err != nil {
+			if err := w.replies(ctx, server.Reply{Hang: true}); err != nil {
 				return "", err
 			}
 			ctx, cancel := context.WithCancel(ctx)

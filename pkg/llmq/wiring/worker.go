@@ -31,7 +31,8 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		Names: p.Config.Queues.Names(), Senders: p.Config.Senders(), Catalogue: p.Catalogue, Timeouts: timeouts,
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
 		Drain:     p.drain(),
-	}, worker.Deps{Timeout: p.lastTimeout, Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store,
+	}, worker.Deps{
+		Timeout: p.lastTimeout, Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store,
 		Replies: &worker.Replies{Valkey: p.valkey, Space: p.space, Results: p.results, Queue: p.queue, Bodies: p.bodies},
 	})
 }
