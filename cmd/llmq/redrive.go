@@ -12,6 +12,7 @@ import (
 
 	"github.com/llm-queue/llmq/cmd/llmq/internal/remote"
 	"github.com/llm-queue/llmq/cmd/llmq/internal/table"
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
 )
 
@@ -131,7 +132,11 @@ func redriveTables(r admin.Redriven) []table.Table {
 	row("sent, not deleted", r.Twice, table.Warn, "they come up again; one of both runs")
 	row("came back", r.CameBack, table.Warn, "they died after this redrive began")
 	for _, reason := range slices.Sorted(maps.Keys(r.Hopeless)) {
-		row("hopeless", r.Hopeless[reason], table.Warn, reason+"; --reason "+reason+" sends it all the same")
+		next := "; --reason " + reason + " sends it all the same"
+		if reason == string(llmq.CodeSenderNotAllowed) {
+			next = "; only its producer can send it anew"
+		}
+		row("hopeless", r.Hopeless[reason], table.Warn, reason+next)
 	}
 	row("skipped", r.Skipped, table.Plain, "another reason than asked for")
 	row("unreadable", r.Unreadable, table.Bad, "no requests; only their producer can send them anew")

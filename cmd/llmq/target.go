@@ -73,7 +73,11 @@ func (a *app) doorBase(ctx context.Context) (place, error) {
 		return a.known(a.env["OPENAI_BASE_URL"], a.env["OPENAI_API_KEY"], ofCloud), nil
 	}
 	c, err := a.localCloud("OPENAI_BASE_URL and OPENAI_API_KEY", "--url")
-	return ofCloud(c), err // its own key: OPENAI_API_KEY alone is some provider's
+	at := ofCloud(c)
+	if key := a.env["OPENAI_API_KEY"]; strings.HasPrefix(key, "llmq_local_") {
+		at.key = key // one that llmq keys create has made; any other alone is some provider's
+	}
+	return at, err
 }
 
 // known adds a local cloud's own key to its URL, where none was given.

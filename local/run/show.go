@@ -87,5 +87,7 @@ func printReady(out io.Writer, r *rig.Rig) {
 	fmt.Fprintln(out, "# for callers:")
 	fmt.Fprintf(out, "export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s AWS_ENDPOINT_URL_BEDROCK_RUNTIME=%s AWS_BEARER_TOKEN_BEDROCK=%s AWS_CA_BUNDLE=%s AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
 		r.URL, r.Key, r.TLSURL, r.Key, r.CAFile)
+	fmt.Fprintln(out, "# for Go programs that send to the queues themselves (wiring.Open, tenant \"default\"), besides the operators' line:")
+	fmt.Fprintf(out, "export %s\n", strings.Join(r.Environ(), " "))
 	fmt.Fprintf(out, "ready %s\n", r.URL)
 }
