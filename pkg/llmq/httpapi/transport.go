@@ -58,7 +58,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Status: strconv.Itoa(a.status) + " " + http.StatusText(a.status), StatusCode: a.status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: a.sent, ContentLength: a.length(), Request: req,
-		Body: &pipedBody{PipeReader: body, end: func() { stop(); cancel(); <-served }},
+		Body: &pipedBody{PipeReader: body, leave: func() { stop(); cancel() }, ended: served},
 	}, nil
 }
 
@@ -119,12 +119,15 @@ func (a *pipedAnswer) length() int64 {
 // pipedBody is the answer's body at its reader.
 type pipedBody struct {
 	*io.PipeReader
-	end func()
+	leave func()
+	ended <-chan struct{}
 }
 
-// Close ends the door's work on the answer.
+// Close ends the door's work on the answer. It is told that its caller has gone before a write of it fails: else it would see a
+// connection that broke, which cancels nothing.
 func (b *pipedBody) Close() error {
+	b.leave()
 	err := b.PipeReader.Close()
-	b.end()
+	<-b.ended
 	return err
 }
