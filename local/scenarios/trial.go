@@ -21,8 +21,8 @@ type scenario struct {
 	Quiet bool
 }
 
-// longest bounds a scenario: in full form a message of bulk that a killed worker had not taken up yet comes back after 900 s.
-func (t *trial) longest() time.Duration { return t.For(30*time.Minute, 10*time.Minute) }
+// longest bounds a scenario: a message of bulk that a killed worker had not taken up yet comes back after 900 s.
+const longest = 30 * time.Minute
 
 // trial is one run of a scenario. It belongs to the goroutine that runs it.
 type trial struct {
@@ -47,7 +47,7 @@ type figure struct {
 // judge runs a scenario and ends all that it has started.
 func (t *trial) judge(ctx context.Context, sc scenario) verdict {
 	t.id, t.begun = sc.ID, time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, t.longest(), fmt.Errorf("not done after %s", t.longest()))
+	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
 	defer cancel()
 	err := sc.Run(ctx, t)
 	for i := len(t.closers) - 1; i >= 0; i-- {
