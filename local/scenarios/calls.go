@@ -175,22 +175,9 @@ func (w *world) warmDoors(ctx context.Context, n int) error {
 			}
 		}
 	}
-	released, done := make(chan struct{}), make(chan struct{})
-	go func() { callers.Wait(); close(done) }()
-	go func() { // those that wait for a slot hang only once they have one
-		defer close(released)
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			w.Fake.Release(server.Match{})
-			select {
-			case <-tick.C:
-			case <-done:
-				return
-			}
-		}
-	}()
-	<-released
+	stop := w.releasing(ctx) // over and over: those that wait for a slot hang only once they have one
+	callers.Wait()
+	stop()
 	return errors.Join(errs...)
 }
 

@@ -58,7 +58,7 @@ func s31(ctx context.Context, t *trial) error {
 		return err
 	}
 	ids := rig.Numbered("program", n)
-	wrong := newMistakes()
+	var wrong mistakes
 	var callers sync.WaitGroup
 	for _, id := range ids {
 		callers.Go(func() { wrong.add(asProgram(ctx, program, id)) })
@@ -182,8 +182,6 @@ type mistakes struct {
 	mu  sync.Mutex
 	all []error
 }
-
-func newMistakes() *mistakes { return &mistakes{} }
 
 func (m *mistakes) add(err error) {
 	if err == nil {
