@@ -16,7 +16,7 @@ import (
 func (c *Client) await(ctx context.Context, r llmq.Request, m llmq.Model, sub claims.Submission, moved bool) (llmq.Result, error) {
 	way, why := c.way(ctx, r, m, moved)
 	if sub.Sent && !time.Now().Before(sub.Deadline.Add(grace)) {
-		return c.ended(ctx, r) // nothing is left to wait for
+		return c.ended(ctx, r, sub.Known) // nothing is left to wait for
 	}
 	underWay, sent := sub.Sent, false
 	var other busy
@@ -119,23 +119,24 @@ func (c *Client) wait(ctx context.Context, r llmq.Request, sub claims.Submission
 	}
 	looking, stop := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 	defer stop()
-	return c.ended(looking, r)
+	return c.ended(looking, r, sub.Known)
 }
 
 // lastLook bounds the look for a result that nobody waits for any more.
 const lastLook = time.Second
 
-// ended looks for the result of a request whose deadline has passed.
-func (c *Client) ended(ctx context.Context, r llmq.Request) (llmq.Result, error) {
+// ended looks for the result of a request whose deadline has passed. known says that it is asked for by its id.
+func (c *Client) ended(ctx context.Context, r llmq.Request, known bool) (llmq.Result, error) {
 	res, err := c.look(ctx, r, false)
 	if err == nil && res == nil {
-		err = c.unanswered(ctx, r)
+		err = c.unanswered(ctx, r, known)
 	}
 	return own(res), err
 }
 
 // unanswered is why nothing is stored of a request whose deadline has passed: nobody began it, or whoever did is still to be heard of, or dead.
-func (c *Client) unanswered(ctx context.Context, r llmq.Request) error {
+// Asked for by its id, that is final: the id is never run any more (DS27).
+func (c *Client) unanswered(ctx context.Context, r llmq.Request, known bool) error {
 	var b luascript.Batch
 	begun := c.Claims.Begun(&b, r)
 	if err := b.Run(ctx, c.Valkey); err != nil {
@@ -145,14 +146,16 @@ func (c *Client) unanswered(ctx context.Context, r llmq.Request) error {
 	case err != nil:
 		return err
 	default:
-		return unheard(r.ID, tried)
+		e := unheard(r.ID, tried)
+		e.Final = known
+		return e
 	}
 }
 
 // unheard is the end of a request of which nothing is stored by its deadline.
 func unheard(id string, begun bool) *llmq.Error {
 	if begun {
-		return llmq.Errorf(llmq.CodeTimeout, "the request %s was begun and has no stored result by its deadline; its provider may have been called", id)
+		return llmq.Errorf(llmq.CodeTimeout, "the request %s was begun and has no stored result by its deadline; its provider may have been called; a new try needs a new id", id)
 	}
 	return llmq.Errorf(llmq.CodeExpired, "the request %s ended without a stored result by its deadline; send it again under a new id", id)
 }

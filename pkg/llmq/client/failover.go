@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
@@ -23,6 +24,9 @@ const (
 	leastSilence = time.Second
 	// tellWithin bounds what the state store is told of an outage of the queue.
 	tellWithin = time.Second
+	// probeEvery is how often a queue that takes nothing is tried by a call that can't do without it: longer than a send is waited for,
+	// so that there is one at a time. The others are told to come back after it.
+	probeEvery = 10 * time.Second
 )
 
 // failover knows which models' calls are run here because their queue takes nothing (FEATURES D10). What one process finds
@@ -47,6 +51,7 @@ type outage struct {
 	until  time.Time   // its calls are run here until then, though the store was not told
 	silent []time.Time // sends without an answer that the store was not told of
 	moved  bool        // as it was last seen
+	probed time.Time   // the queue is not tried again before, by this process
 }
 
 // add asks the store, as part of a batch, whether a model is moved.
@@ -97,11 +102,57 @@ func (f *failover) of(alias string) *outage {
 	return o
 }
 
-// completed takes down that a send was.
-func (f *failover) completed() {
+// tries reports whether a call may try its model's queue: always, but while that takes nothing. Then one at a time does,
+// of all processes, so that it is noticed when the queue is back and none of the others hangs on it.
+func (f *failover) tries(ctx context.Context, alias string) bool {
+	now := time.Now().Round(0)
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	o := f.of(alias)
+	moved, early := o.moved, now.Before(o.probed)
+	if moved && !early {
+		o.probed = now.Add(probeEvery)
+	}
+	f.mu.Unlock()
+	if !moved || early {
+		return !moved
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellWithin)
+	defer cancel()
+	var b luascript.Batch
+	sets := b.Command("SET", f.keys.Failover(alias).Probe, 1, "PX", probeEvery.Milliseconds(), "NX")
+	if err := b.Run(ctx, f.valkey); err != nil {
+		return true // nobody can tell, and this process waits for its own
+	}
+	_, first, err := sets.Text()
+	return err != nil || first
+}
+
+// unavailable refuses a call that could only be queued.
+func unavailable(alias string) *llmq.Error {
+	return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue of %s takes nothing for now, and the call can't be run without it", alias).After(probeEvery)
+}
+
+// completed takes down that a send was. A model whose queue took nothing is queued again, by all processes that can be told.
+func (f *failover) completed(ctx context.Context, alias string) {
+	f.mu.Lock()
 	f.sent = time.Now().Round(0)
+	o := f.of(alias)
+	moved := o.moved
+	o.until, o.probed = time.Time{}, time.Time{}
+	f.mu.Unlock()
+	if !moved {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+	defer cancel()
+	var b luascript.Batch
+	for _, key := range []string{f.keys.Failover(alias).Direct, f.keys.Failover(alias).Probe} {
+		b.Command("DEL", key)
+	}
+	if err := b.Run(ctx, f.valkey); err != nil {
+		f.log.Debug("end of an outage not told", "model", alias, "error", err)
+	}
+	f.moved(alias, false)
 }
 
 // failed takes down a send that began then and failed. It reports whether the queue is at fault, rather than

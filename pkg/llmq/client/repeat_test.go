@@ -35,7 +35,7 @@ func TestDo_RepeatWaitsNoLongerThanWhatWasSentMayRun(t *testing.T) {
 				again := request() // a new deadline
 				start := time.Now()
 				e := r.failure(t.Context(), again, llmq.CodeExpired)
-				if want := "the request req-1 ended without a stored result by its deadline; send it again under a new id"; e.Message != want || e.Final {
+				if want := "the request req-1 ended without a stored result by its deadline; send it again under a new id"; e.Message != want || !e.Final {
 					t.Errorf("error %+v, want %q", e, want)
 				}
 				if now := time.Now(); wait == 0 && !now.Equal(end) || wait > 0 && !now.Equal(start) {
@@ -77,7 +77,12 @@ func TestDo_BegunRequestWithoutAnEndHasNotExpired(t *testing.T) {
 						return r.claims.Defer(b, taken.Claim, 0, of.progress)
 					})
 				}
-				r.wantError(t.Context(), req, of.code)
+				if e := r.failure(t.Context(), req, of.code); e.Final {
+					t.Errorf("the first caller is told that it is final: %+v", e)
+				}
+				if e := r.failure(t.Context(), request(), of.code); !e.Final { // DS27
+					t.Errorf("whoever asks again by the id is told %+v", e)
+				}
 			})
 		})
 	}

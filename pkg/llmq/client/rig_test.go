@@ -55,6 +55,7 @@ type rig struct {
 	provide   func(ctx context.Context, req provider.Request) (*provider.Response, error)
 	engineErr error        // there is none
 	engines   atomic.Int32 // made
+	tried     atomic.Int32 // sends, whatever came of them
 	provided  atomic.Int32 // calls of the provider by way of the client's own engine
 
 	working sync.WaitGroup
@@ -83,6 +84,7 @@ func (r *rig) SendAll(ctx context.Context, q queue.Name, ms []queue.Outgoing) []
 
 // Send implements queue.Queue.
 func (r *rig) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error {
+	r.tried.Add(1)
 	if r.sendBound > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.sendBound)

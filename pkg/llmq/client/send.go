@@ -134,6 +134,9 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 	if c.Rules(ctx).Routing.Killed {
 		return unsent{killed()}
 	}
+	if c.failover != nil && !c.failover.tries(ctx, m.Alias) {
+		return unsent{unavailable(m.Alias)}
+	}
 	env := llmq.Envelope{
 		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
 		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Headers: r.Headers, Params: r.Body,
@@ -163,7 +166,7 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 	})
 	switch {
 	case err == nil && c.failover != nil:
-		c.failover.completed()
+		c.failover.completed(ctx, m.Alias)
 	case errors.Is(err, queue.ErrNotSent):
 		return unsent{err}
 	case err != nil && c.failover != nil && c.failover.failed(ctx, m.Alias, began, err):

@@ -204,7 +204,7 @@ func (s *stream) missing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.client.unanswered(ctx, s.r)
+	return s.client.unanswered(ctx, s.r, s.known)
 }
 
 // look ends the stream where its owner has died in its midst, and notes when to look again.

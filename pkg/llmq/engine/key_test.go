@@ -8,8 +8,10 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/fallback"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
@@ -89,4 +91,36 @@ func TestRun_WithoutAKeyTheChainIsWhole(t *testing.T) {
 			t.Errorf("calls (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// DS15: a key that nobody could read until the deadline ends its request as expired only where nothing was paid for it: here the
+// deadline is ahead on the store's clock, so that the claim can be taken.
+func TestRun_ExpiredIsNoEndOfWhatWasTried(t *testing.T) {
+	t.Parallel()
+	why := llmq.Errorf(llmq.CodeExpired, "the deadline passed before the key could be looked at")
+	for name, tt := range map[string]struct {
+		before func(r *rig, req llmq.Request)
+		code   llmq.Code
+	}{
+		"never begun":           {func(*rig, llmq.Request) {}, llmq.CodeExpired},
+		"a worker died over it": {func(r *rig, req llmq.Request) { r.killed(req, 1) }, llmq.CodeTimeout},
+		"an attempt had come of it": {func(r *rig, req llmq.Request) {
+			taken := batch(r, func(b *luascript.Batch) luascript.Pending[claims.Take] {
+				return r.claims.Take(b, req, claims.BodyHash(req), "before")
+			})
+			batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
+				return r.claims.Defer(b, taken.Claim, 0, claims.Progress{Attempts: 1})
+			})
+		}, llmq.CodeTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+				req := hour(request())
+				tt.before(r, req)
+				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Refused: why}), engine.Stored, "abandoned")
+				r.wantStored(req, tt.code)
+			})
+		})
+	}
 }

@@ -236,8 +236,11 @@ func (r *run) end(ctx context.Context, why *llmq.Error) Verdict {
 	if out, over := r.begin(ctx, false); over {
 		return out
 	}
-	if r.claim.Cancelled {
+	switch {
+	case r.claim.Cancelled:
 		why = cancelled()
+	case why.Code == llmq.CodeExpired && (r.claim.Takeovers > 0 || r.come().Attempts > 0):
+		why = r.unanswered() // by this process's clock the deadline has passed; what was tried may have been paid for (DS15)
 	}
 	return r.finish(ctx, llmq.Result{Err: why}, cutOff())
 }

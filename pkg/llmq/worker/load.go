@@ -44,11 +44,11 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 	return false, err
 }
 
-// ownBody reports whether a message is known to be the one that llmq itself has sent under its id: nobody else writes a key's id or a
-// generation (SECURITY-DESIGN MS2).
-func ownBody(r llmq.Request, ref *llmq.Ref) bool {
-	return ref != nil && ref.Key == r.BodyKey() && (r.KeyID != "" || r.Generation > 0)
-}
+// ownBody reports whether a message's body lay where llmq puts that of its own id: the door, a redrive, and a Go program, each after the
+// id was found to stand for this body. The place is named after tenant and id, and the sender told whose tenant that is, so no
+// message can speak for another tenant's request (ADR 0017). What a producer puts aside itself lies below in/, and several messages may
+// name it.
+func ownBody(r llmq.Request, ref *llmq.Ref) bool { return ref != nil && ref.Key == r.BodyKey() }
 
 // isStored tells a message that came once more, after its end and its body's, from one that can't be run.
 func (w *Worker) isStored(ctx context.Context, r llmq.Request, missing error) (bool, error) {

@@ -146,7 +146,7 @@ func TestHandle_MissingBody(t *testing.T) {
 		dead  int
 	}{
 		{"of a request that has ended", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
-		{"of one that has not", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
+		{"of one that has not: its caller is told", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 		{"nobody knows", missing, false, true, worker.Outcome{MessageID: "a", Action: worker.Keep, Reason: "queue_unavailable"}, 0},
 		{"of one sent again from a dead-letter queue that has ended since", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
 		{"of one sent again that has not: its caller is told", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
@@ -180,6 +180,48 @@ func TestHandle_MissingBody(t *testing.T) {
 					t.Errorf("outcome (-want +got):\n%s", diff)
 				}
 				if told := strings.Contains(tt.name, "its caller is told"); (len(w.calls) == 1) != told || len(w.sent) != tt.dead {
+					t.Errorf("%d runs, dead letters %+v", len(w.calls), w.sent)
+				}
+			})
+		})
+	}
+}
+
+// DS42, ADR 0017: a Go program's message names the tenant's own place of its id, so its caller is told at once that the body is gone. Nobody
+// else's message tells of a request: not that of another tenant's producer, nor one that names what a producer has put aside itself.
+func TestHandle_MissingBodyOfAProducer(t *testing.T) {
+	t.Parallel()
+	own := llmq.Request{ID: "a", Tenant: "team-p"}.BodyKey()
+	for name, tt := range map[string]struct {
+		sender, key string
+		told        bool
+	}{
+		"a Go program's":                   {"AROAP:host", own, true},
+		"the producer's own object":        {"AROAP:host", "in/nightly/a", false},
+		"another id's of the tenant":       {"AROAP:host", llmq.Request{ID: "b", Tenant: "team-p"}.BodyKey(), false},
+		"another tenant's, of that tenant": {"AROAQ:host", own, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				w.get = func(context.Context, llmq.Ref) ([]byte, error) {
+					return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fs.ErrNotExist)
+				}
+				w.ended = func(context.Context, llmq.Request) (bool, error) { return false, nil }
+				w.run = func(ctx context.Context, c engine.Call) engine.Verdict {
+					if !errors.Is(c.Lost, fs.ErrNotExist) || c.Request.Tenant != "team-p" || c.Bury(ctx, engine.Letter{Why: c.Lost}) != nil {
+						t.Errorf("it is run: %+v", c)
+					}
+					return engine.Verdict{Action: engine.Stored, Reason: "bad_envelope", KeepBody: true}
+				}
+				m := pointing("a", 9)
+				m.SenderID = tt.sender
+				m.Body = []byte(strings.NewReplacer(key("a"), tt.key, `"tenant":"t",`, "").Replace(string(m.Body)))
+				out := w.Handle(t.Context(), []queue.Message{m})
+				if diff := cmp.Diff([]worker.Outcome{{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}}, out); diff != "" {
+					t.Errorf("outcome (-want +got):\n%s", diff)
+				}
+				if (len(w.calls) == 1) != tt.told || len(w.sent) != 1 {
 					t.Errorf("%d runs, dead letters %+v", len(w.calls), w.sent)
 				}
 			})

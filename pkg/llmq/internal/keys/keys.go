@@ -105,12 +105,13 @@ func (s Space) Live() Live {
 type Failover struct {
 	Direct string // string, expires: they are
 	Silent string // string, expires: sends in the last minute that got no answer
+	Probe  string // string, expires: a call tries the queue
 }
 
 // Failover names that of a model.
 func (s Space) Failover(alias string) Failover {
 	head := s.capacity() + alias
-	return Failover{Direct: head + ":direct", Silent: head + ":silent"}
+	return Failover{Direct: head + ":direct", Silent: head + ":silent", Probe: head + ":probe"}
 }
 
 // Forecast holds the names of what is forecast of a model.

@@ -40,7 +40,9 @@ func TestSpace_Names(t *testing.T) {
 	if diff := cmp.Diff(provider, s.Provider("bedrock")); diff != "" {
 		t.Errorf("names of a provider (-want +got):\n%s", diff)
 	}
-	failover := keys.Failover{Direct: "llmq:prod-eu:cap:{cap}:chat-a:direct", Silent: "llmq:prod-eu:cap:{cap}:chat-a:silent"}
+	failover := keys.Failover{
+		Direct: "llmq:prod-eu:cap:{cap}:chat-a:direct", Silent: "llmq:prod-eu:cap:{cap}:chat-a:silent", Probe: "llmq:prod-eu:cap:{cap}:chat-a:probe",
+	}
 	if diff := cmp.Diff(failover, s.Failover("chat-a")); diff != "" {
 		t.Errorf("names of a failover (-want +got):\n%s", diff)
 	}

@@ -1,0 +1,91 @@
+package client_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+)
+
+// D10: while a model's queue takes nothing, what can't do without it is refused at once, but for one call of all processes at a time
+// that tries. The first that is taken ends the outage for all.
+func TestDo_OutageOfTheQueueIsProbedByOneAtATime(t *testing.T) {
+	t.Parallel()
+	directly(t, replies(0), func(t *testing.T, r *rig) {
+		r.sendErr = refused()
+		r.served(request(), 0) // the model is moved
+		r.sendErr = nil
+		r.hangs()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		background := func(i int) llmq.Request {
+			req := timed(i, llmq.LaneBulk, time.Hour)
+			req.Model = request().Model
+			return req
+		}
+		refusedAfter := func(i int) time.Duration {
+			began := time.Now()
+			if e := r.failure(ctx, background(i), llmq.CodeQueueUnavailable); e.RetryAfter <= 0 || e.Final {
+				t.Errorf("call %d: %+v, want it told when to come back", i, e)
+			}
+			return time.Since(began)
+		}
+		for round := range 3 {
+			var probe sync.WaitGroup
+			probe.Go(func() {
+				if took := refusedAfter(10 * round); took < 5*time.Second || took > 5100*time.Millisecond { // background calls wait for each other
+					t.Errorf("the probe took %v, want the 5s of a send", took)
+				}
+			})
+			synctest.Wait()
+			for i := range 5 {
+				if took := refusedAfter(10*round + 1 + i); took != 0 {
+					t.Errorf("refused after %v, want at once", took)
+				}
+			}
+			probe.Wait()
+			r.served(numbered(100+round), 0)
+			time.Sleep(5 * time.Second)
+		}
+		r.sendTakes = 0
+		if _, err := r.Do(ctx, background(50)); err != nil { // the next probe
+			t.Errorf("the queue is back: %v", err)
+		}
+		sends, _ := r.counts()
+		r.wantReply(numbered(200))
+		if now, _ := r.counts(); now != sends+1 {
+			t.Errorf("%d sends after %d: live calls must be queued again", now, sends)
+		}
+	})
+}
+
+// D10: another process's probe counts as this one's.
+func TestDo_OutageOfTheQueueIsProbedByOneProcessAtATime(t *testing.T) {
+	t.Parallel()
+	directly(t, nil, func(t *testing.T, r *rig) {
+		r.sendErr = refused()
+		r.served(request(), 0)
+		batch(r, func(b *luascript.Batch) luascript.Pending[string] { // another process probes
+			set := b.Command("SET", r.space.Failover(request().Model.Alias).Probe, 1, "PX", 10_000)
+			return func() (string, error) { said, _, err := set.Text(); return said, err }
+		})
+		sends := func(i int) int {
+			req := numbered(i)
+			req.Lane = llmq.LaneBG
+			before := r.tried.Load()
+			r.wantError(t.Context(), req, llmq.CodeQueueUnavailable)
+			return int(r.tried.Load() - before)
+		}
+		if n := sends(1); n != 0 {
+			t.Errorf("%d sends beside another's probe", n)
+		}
+		time.Sleep(10 * time.Second)
+		if n := sends(2); n != 1 {
+			t.Errorf("%d sends once that is over, want one", n)
+		}
+	})
+}
