@@ -35,7 +35,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 	want := &Config{
 		Kind: KindAWS, Env: "dev", Region: "us-east-1",
 		Queues:    Queues{Prefix: "llm-dev", MaxMessageBytes: 1 << 20},
-		Valkey:    Valkey{Cluster: true, TLS: true, Network: "public", CommandTimeout: 500 * time.Millisecond, DialTimeout: 2 * time.Second},
+		Valkey:    Valkey{Cluster: true, TLS: true, Network: "public", CommandTimeout: 500 * time.Millisecond, DialTimeout: 2 * time.Second, MaxConnections: 32},
 		Storage:   Storage{InlineMaxBytes: 204800},
 		Door:      Door{Wait: 280 * time.Second, MaxConcurrency: 1000},
 		KeyPepper: Secret{ARN: "arn:aws:secretsmanager:us-east-1:123456789012:secret:llmq/key-pepper-AbCdEf"},

@@ -173,6 +173,11 @@ func deployment() []setting {
 			why: "a store that is down must be noticed before its callers give up",
 			doc: "one connection, TLS and sign-in included", at: func(s *scope) any { return &s.cfg.Valkey.DialTimeout },
 		},
+		{
+			path: "valkey.max_connections", env: "LLMQ_REDIS_MAX_CONNECTIONS", form: formCount, def: "32", low: 2, high: 1000,
+			why: "a call that finds none free waits for one",
+			doc: "connections of one process, opened as calls need them", at: func(s *scope) any { return &s.cfg.Valkey.MaxConnections },
+		},
 
 		{
 			path: "storage.bucket", env: "LLMQ_S3_OFFLOAD_BUCKET", pattern: bucketPattern, defNote: "local: none; aws: set by the deployment",

@@ -139,7 +139,7 @@ func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error)
 	v := p.Config.Valkey
 	o := valkey.Options{
 		Address: v.Address, Cluster: v.Cluster, TLS: v.TLS, Username: v.Username,
-		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout,
+		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout, PoolSize: v.MaxConnections,
 	}
 	if p.Config.Kind == config.KindAWS {
 		o.IAM = &valkey.IAM{CacheName: v.CacheName, Region: p.aws.Region, Credentials: p.aws.Credentials}
