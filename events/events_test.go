@@ -55,7 +55,7 @@ func load(t *testing.T, file string) []byte {
 func TestEnvelopes_AreTakenByCodeAndSchema(t *testing.T) {
 	t.Parallel()
 	s := schema(t)
-	for file, fields := range map[string]int{"envelope-minimal.json": 5, "envelope-full.json": 15, "envelope-ref.json": 6} {
+	for file, fields := range map[string]int{"envelope-minimal.json": 5, "envelope-reply.json": 6, "envelope-full.json": 15, "envelope-ref.json": 6} {
 		b := load(t, file)
 		e, err := llmq.DecodeEnvelope(b)
 		if err != nil {
@@ -85,9 +85,23 @@ func TestEnvelopes_AllFilesAreKnownToATest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := "door-chat.json door-converse.json door-embeddings.json door-health.json envelope-full.json envelope-minimal.json envelope-ref.json sqs-two-envelopes.json"
+	known := "door-chat.json door-converse.json door-embeddings.json door-health.json envelope-full.json envelope-minimal.json envelope-ref.json envelope-reply.json reply.json sqs-two-envelopes.json"
 	if got := strings.Join(files, " "); got != known {
 		t.Errorf("the files are %s", got)
+	}
+}
+
+// A13: the reply is the end of the request that its message makes.
+func TestReply_IsThatOfItsMessage(t *testing.T) {
+	t.Parallel()
+	e, err := llmq.DecodeEnvelope(load(t, "envelope-reply.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := llmq.Request{ID: e.ID, Tenant: "default"} // of the local cloud's producer
+	res, ref, err := llmq.DecodeResult(load(t, "reply.json"), r.RID(), r.Tenant)
+	if err != nil || ref != nil || res.Reply == nil || res.Reply.Status != 200 || res.Reply.Meta.RequestID != e.ID {
+		t.Errorf("the reply is %+v, %v", res, err)
 	}
 }
 

@@ -149,7 +149,9 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	cfg.Storage.Bucket, cfg.Storage.StateBucket, cfg.Storage.Endpoint = bucket, state, s3URL
 	cfg.KeyPepper = config.Secret{Env: pepperEnv}
 	cfg.Queues.SenderIDs, cfg.Queues.WorkerIDs = []string{FunctionEnqueue, FunctionAdmin}, workers()
-	cfg.Producers = append(slices.Clone(cfg.Producers), config.Producer{Name: "local", SenderID: Producer, Tenant: tenant})
+	cfg.Producers = append(slices.Clone(cfg.Producers), config.Producer{
+		Name: "local", SenderID: Producer, Tenant: tenant, Replies: []string{"done=sqs:" + string(Replies), "archive=s3"},
+	})
 	cfg.Admin.Key = config.Secret{Env: adminEnv}
 	c.Config = &cfg
 

@@ -44,6 +44,9 @@ func workers() []string {
 // functions' own.
 const Producer = "local"
 
+// Replies is the producer's own queue: it is told there how those calls ended whose message says "reply_to":"done".
+const Replies queue.Name = "local-replies"
+
 // Client is an SQS client of this cloud under an access key of that name, which is the
 // sender that its messages show.
 func (c *Cloud) Client(accessKey string) *awssqs.Client {
@@ -61,9 +64,12 @@ const (
 	maxReceiveCount = 1000
 )
 
-// createQueues makes every queue with its dead-letter queue, as the template does.
+// createQueues makes every queue with its dead-letter queue, as the template does, and the producer's.
 func (c *Cloud) createQueues(ctx context.Context) error {
 	api := c.Client("template")
+	if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(Replies))}); err != nil {
+		return fmt.Errorf("queue %s: %w", Replies, err)
+	}
 	for _, m := range c.Config.Models {
 		for _, lane := range m.Lanes {
 			name := c.Config.Queues.Names().Model(m.Alias, lane)

@@ -77,6 +77,7 @@ func (x *Replies) Reply(ctx context.Context, r llmq.Request, to queue.Reply) err
 		})
 	}
 	if err != nil {
+		x.keep(ctx, r)
 		return err
 	}
 	var note luascript.Batch
@@ -88,11 +89,23 @@ func (x *Replies) Reply(ctx context.Context, r llmq.Request, to queue.Reply) err
 	return err
 }
 
+// keep keeps a result that could not be told for as long as that is tried, and for the redrive of its message. Where that fails too the
+// result lives as long as any, and afterwards its producer is told that it is gone.
+func (x *Replies) keep(ctx context.Context, r llmq.Request) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	var b luascript.Batch
+	b.Command("PEXPIREAT", x.Space.Call(r.Tenant, r.RID()).Result, r.Deadline.Add(replyKept).UnixMilli(), "GT")
+	_ = b.Run(ctx, x.Valkey) // see above
+}
+
 const (
 	replyWithin = 5 * time.Second // for one reply
 	replyAgain  = 30 * time.Second
 	// replyFor is how long after its deadline a message is kept whose producer can't be told.
 	replyFor = time.Hour
+	// replyKept is how long after its deadline a result lives that could not be told: as long as its done mark.
+	replyKept = 24 * time.Hour
 	notTold  = "reply_not_sent"
 )
 

@@ -102,12 +102,12 @@ func TestReplies_TellWhatIsStoredOnce(t *testing.T) {
 	space := luatest.Space()
 	box := &mailbox{put: map[string]string{}}
 	x := &worker.Replies{Valkey: c, Space: space, Results: results.New(c, space, nil, 1000), Queue: box, Bodies: box}
-	r := llmq.Request{ID: "r-1", Tenant: "team-p", Lane: llmq.LaneBG}
+	r := llmq.Request{ID: "r-1", Tenant: "team-p", Lane: llmq.LaneBG, Deadline: time.Now().Add(time.Minute)}
 	stored, err := llmq.EncodeResult(llmq.Result{RID: r.RID(), Tenant: r.Tenant, Reply: &llmq.Reply{Status: 200, Body: []byte(`{"x":1}`), Meta: llmq.Meta{RequestID: r.ID}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Set(t.Context(), space.Call(r.Tenant, r.RID()).Result, stored, 0).Err(); err != nil {
+	if err := c.Set(t.Context(), space.Call(r.Tenant, r.RID()).Result, stored, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	onQueue, inBucket := queue.Reply{Alias: "done", Queue: "replies"}, queue.Reply{Alias: "archive"}
@@ -116,6 +116,9 @@ func TestReplies_TellWhatIsStoredOnce(t *testing.T) {
 		if err := x.Reply(t.Context(), r, to); !errors.Is(err, box.fail) {
 			t.Errorf("%s: %v", to.Alias, err)
 		}
+	}
+	if lives := c.PTTL(t.Context(), space.Call(r.Tenant, r.RID()).Result).Val(); lives < 24*time.Hour {
+		t.Errorf("what could not be told lives for %s, and is tried again for an hour", lives)
 	}
 	box.fail = nil
 	for range 2 { // the second is a copy of the message, or one whose acknowledgement was lost
