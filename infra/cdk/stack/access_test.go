@@ -143,6 +143,40 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 	}
 }
 
+// A13, MS5: the workers alone may tell producers how their calls ended: on the queues that the file lists, and below the prefix of
+// results. Where it lists none, nobody may send outside.
+func TestReplies_GoToTheListedQueuesAndTheBucketAlone(t *testing.T) {
+	want := map[string][]string{"dev": nil, "prod": {"arn:aws:sqs:us-east-1:111122223333:nightly-replies"}}
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		for _, f := range tpl.of("AWS::Lambda::Function") {
+			name := f.Properties["FunctionName"].(string)
+			var outside, put []string
+			for _, st := range statementsOf(tpl, target(f.Properties["Role"])) {
+				for _, r := range listOf(at(st, "Resource")) {
+					actions, kind := listOf(at(st, "Action")), kindOf(tpl, r)
+					if slices.Contains(actions, any("sqs:SendMessage")) && !strings.HasPrefix(kind, "queue ") {
+						outside = append(outside, kind)
+						if len(actions) != 1 || at(st, "Condition") != nil {
+							t.Errorf("%s tells producers by %s", name, text(st))
+						}
+					}
+					if slices.Contains(actions, any("s3:PutObject")) {
+						put = append(put, kind)
+					}
+				}
+			}
+			worker := strings.Contains(name, "-worker-")
+			if tells := want[env.Config.Env]; worker && !slices.Equal(outside, tells) || !worker && outside != nil {
+				t.Errorf("%s sends to %q, outside llmq's queues", name, outside)
+			}
+			slices.Sort(put)
+			if worker && !slices.Equal(put, []string{"bucket/off/*", "bucket/res/*", "bucket/spill/*"}) {
+				t.Errorf("%s puts to %q", name, put)
+			}
+		}
+	})
+}
+
 // Every wildcard has its reason here.
 func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 	reasons := map[string]string{
@@ -272,6 +306,7 @@ func TestBucket_RequestsOutliveQueueAndDeadLetters(t *testing.T) {
 	})
 }
 
+// DP1, DP2, EG4: what a service does with our role for its caller, as Bedrock where a body names an s3Location, reads no prompt.
 func TestBucket_Denies(t *testing.T) {
 	all := []string{
 		`s3:* if {"Bool":{"aws:SecureTransport":"false"}}`,
