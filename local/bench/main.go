@@ -26,6 +26,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llm-queue/llmq/local/percentile"
 	"github.com/llm-queue/llmq/local/rig"
 )
 
@@ -221,11 +222,10 @@ func counters(ctx context.Context, rdb *redis.Client) (counts, error) {
 	return c, nil
 }
 
-// rank is the nearest-rank percentile: the smallest value that p per cent of all are not
-// above.
+// rank is a percentile of what can't be none.
 func rank(v []float64, p int) float64 {
-	s := slices.Sorted(slices.Values(v))
-	return s[max(0, (len(s)*p+99)/100-1)]
+	value, _ := percentile.Of(v, p)
+	return value
 }
 
 func show(out io.Writer, rep Report) error {

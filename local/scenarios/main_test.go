@@ -140,34 +140,6 @@ func TestVerdict_LineAndPage(t *testing.T) {
 	}
 }
 
-// H28: the smallest value that p per cent of all are not above.
-func TestRank_NearestRank(t *testing.T) {
-	t.Parallel()
-	ten := make([]time.Duration, 10) // 10, 9 … 1
-	for i := range ten {
-		ten[i] = time.Duration(10 - i)
-	}
-	for _, tt := range []struct {
-		all  []time.Duration
-		p    int
-		want time.Duration
-	}{
-		{ten, 50, 5},
-		{ten, 90, 9},
-		{ten, 91, 10},
-		{ten, 99, 10},
-		{ten, 100, 10},
-		{ten, 0, 1},
-		{ten[:1], 1, 10},
-		{ten[:1], 99, 10},
-		{nil, 50, 0},
-	} {
-		if got := rank(tt.all, tt.p); got != tt.want {
-			t.Errorf("p%d of %d = %d, want %d", tt.p, len(tt.all), got, tt.want)
-		}
-	}
-}
-
 // What is paid for again is told apart: in flight, over a wipe, and after the result was stored, which never may be.
 func TestTallied_TellsWhyACallWasPaidAgain(t *testing.T) {
 	t.Parallel()

@@ -7,9 +7,10 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/llm-queue/llmq/local/percentile"
 )
 
 // verdict is how a scenario ended.
@@ -108,13 +109,10 @@ func writeReport(path, command string, now time.Time, verdicts []verdict) error 
 	return nil
 }
 
-// rank is the nearest-rank percentile: the smallest value that p per cent of all are not above. p is from 0 to 100; of none it is 0.
+// rank is a percentile; of none it is 0, and the counts beside it tell.
 func rank(all []time.Duration, p int) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(all))
-	return s[max(0, (len(s)*p+99)/100-1)]
+	v, _ := percentile.Of(all, p)
+	return v
 }
 
 // ms is a figure in milliseconds.

@@ -31,6 +31,7 @@ import (
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/local/cloud/valkey"
 	"github.com/llm-queue/llmq/local/fakellm/server"
+	"github.com/llm-queue/llmq/local/percentile"
 	"github.com/llm-queue/llmq/local/rig"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/wiring"
@@ -243,10 +244,10 @@ func serve(h http.Handler) (address string, stop func(), err error) {
 	return "http://" + l.Addr().String(), func() { _ = srv.Close(); <-done }, nil
 }
 
-// rank is the nearest-rank percentile, in milliseconds.
+// rank is a percentile in milliseconds, of what can't be none.
 func rank(all []time.Duration, p int) float64 {
-	s := slices.Sorted(slices.Values(all))
-	return float64(s[max(0, (len(s)*p+99)/100-1)].Microseconds()) / 1000
+	v, _ := percentile.Of(all, p)
+	return float64(v.Microseconds()) / 1000
 }
 
 func median(v []float64) float64 {

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"math"
-	"slices"
+
+	"github.com/llm-queue/llmq/local/percentile"
 )
 
 // score is what an outcome is worth next to the oracle's on the same calls. Ratios are
@@ -37,8 +37,8 @@ func rate(sc *scenario, got, ideal *outcome) score {
 		Goodput:   sum(got.accepted[counted:to]) / sum(ideal.accepted[counted:to]),
 		Throttled: float64(sum(got.throttled[from:to])) / math.Max(1, float64(sum(got.attempts[from:to]))),
 		To90:      reaches90(got, ideal, 0, to),
-		RTWait:    percentile(got.rtWaits, 0.95),
-		OracleRT:  percentile(ideal.rtWaits, 0.95),
+		RTWait:    p95(got.rtWaits),
+		OracleRT:  p95(ideal.rtWaits),
 		RTLost:    float64(got.rtLost) / math.Max(1, float64(got.started[laneRT]+got.rtLost)),
 		BulkGap:   float64(got.bulkGap) / second,
 	}
@@ -67,13 +67,10 @@ func reaches90(got, ideal *outcome, from, to int64) float64 {
 	return math.Inf(1)
 }
 
-func percentile[T cmp.Ordered](v []T, q float64) T {
-	var none T
-	if len(v) == 0 {
-		return none
-	}
-	sorted := slices.Sorted(slices.Values(v))
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+// p95 is the wait that one in twenty exceeds; 0 where nobody came.
+func p95(waits []float64) float64 {
+	v, _ := percentile.Of(waits, 95)
+	return v
 }
 
 // mean is the mean of several seeds; of times it is the median, since one may be endless.
@@ -85,7 +82,8 @@ func mean(of []score) score {
 		for _, s := range of {
 			v = append(v, get(s))
 		}
-		return percentile(v, 0.5)
+		m, _ := percentile.Of(v, 50)
+		return m
 	}
 	for _, s := range of {
 		m.Goodput += s.Goodput / n
