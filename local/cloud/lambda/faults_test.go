@@ -44,7 +44,9 @@ func TestFaults_EachIsOneLine(t *testing.T) {
 	t.Run("hang until the timeout", func(t *testing.T) {
 		t.Parallel()
 		h := setup(t, func(_ *Options, c *FunctionConfig) { c.Timeout = time.Second })
-		invoke(t, h, map[string]any{"op": "echo"})
+		for invoke(t, h, map[string]any{"op": "echo"}).FunctionError != "" {
+			continue // a busy machine takes its second, and the process that is to hang was killed for it
+		}
 		if err := h.Hang("fn", ""); err != nil {
 			t.Fatal(err)
 		}
