@@ -11,7 +11,7 @@ func do(script string, at int64, args, reply string) luatest.Step {
 const (
 	takeA, takeB     = "A 100 @1000 5000 h 0", "B 100 @1000 5000 h 0"
 	takeOther        = "C 100 @1000 5000 h2 0"
-	renewA1          = "A 1 100 5000 0 p"
+	renewA1          = "A 1 100 5000 0 p 0"
 	expireA, expireB = "A expA @1000 300 5000 h wake 0", "B expB @1000 300 5000 h wake 0"
 	cancelling       = "gone 300 5000 wake stop"
 	// Of the next generation, whose deadline is later.
@@ -25,12 +25,12 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name:  "take: free",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@100 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 trying=1 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name:  "take: not after the deadline",
-		Calls: []luatest.Step{do("take", 999, takeA, "1 1 0 0 0 0"), do("take", 1000, takeB, "-1 1 0 0 99 0"), do("take", 1099, takeB, "-4 1 0 1 0 0"), do("take", 1099, takeA, "-4 1 0 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@1099 expires=@6000"},
+		Calls: []luatest.Step{do("take", 999, takeA, "1 1 0 0 0 0"), do("take", 1000, takeB, "-1 1 0 0 99 0"), do("take", 1099, takeB, "-4 1 1 1 0 0"), do("take", 1099, takeA, "-4 1 0 0 0 0")},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 trying=1 until_ms=@1099 expires=@6000"},
 	},
 	{
 		Name:  "take: of nothing after the deadline leaves nothing",
@@ -44,34 +44,44 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name: "take: hands on how far the last owner came, by its renewal or deferral",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 50, "A 1 100 5000 2 1,1,2,0,0,350", "1"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 50, "A 1 100 5000 2 1,1,2,0,0,350 0", "1"),
 			do("take", 150, takeB, "1 2 2 1 0 0 1 1 2 0 0 350"), do("defer", 160, "B 2 10 4 2,3,1,1,1,900 5000", "1"), do("take", 170, takeA, "1 3 4 1 0 0 2 3 1 1 1 900"),
 		},
-		State: map[string]string{"clm": "attempts=4 fence=3 hash=h next_ms=@170 owner=A progress=2,3,1,1,1,900 state=running takeovers=1 until_ms=@270 expires=@6000"},
+		State: map[string]string{"clm": "attempts=4 fence=3 hash=h next_ms=@170 owner=A progress=2,3,1,1,1,900 state=running takeovers=1 trying=1 until_ms=@270 expires=@6000"},
+	},
+	{
+		Name: "take: counts the attempt that the last owner died over, noted or not",
+		Calls: []luatest.Step{
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 100, takeB, "1 2 1 1 0 0"), // at its first
+			do("renew", 110, "B 2 100 5000 2 p 0", "1"), do("take", 210, takeA, "1 3 2 2 0 0"), // noted as the running one
+			do("renew", 220, "A 3 100 5000 3 p 1", "1"), do("take", 320, takeB, "1 4 4 3 0 0"), // at the next
+			do("defer", 330, "B 4 10 4 p 5000", "1"), do("take", 340, takeA, "1 5 4 3 0 0"), // given back
+		},
+		State: map[string]string{"clm": "attempts=4 fence=5 hash=h next_ms=@340 owner=A progress=p state=running takeovers=3 trying=1 until_ms=@440 expires=@6000"},
 	},
 	{
 		Name:  "take: again by its owner renews the lease and nothing else",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 50, takeA, "1 1 0 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@150 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 trying=1 until_ms=@150 expires=@6000"},
 	},
 	{
 		Name:  "take: again by its owner after the lapse",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 500, takeA, "1 1 0 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@600 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 trying=1 until_ms=@600 expires=@6000"},
 	},
 	{
 		Name: "take: another's lease runs to its last millisecond",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 40, takeB, "-1 1 0 0 60 0"), do("take", 99, takeB, "-1 1 0 0 1 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 until_ms=@100 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=running takeovers=0 trying=1 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name: "take: a lapsed lease is taken over and counted",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 100, takeB, "1 2 0 1 0 0"), do("take", 200, takeA, "1 3 0 2 0 0"), do("take", 250, takeA, "1 3 0 2 0 0"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 100, takeB, "1 2 1 1 0 0"), do("take", 200, takeA, "1 3 2 2 0 0"), do("take", 250, takeA, "1 3 2 2 0 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=3 hash=h owner=A state=running takeovers=2 until_ms=@350 expires=@6000"},
+		State: map[string]string{"clm": "attempts=2 fence=3 hash=h owner=A state=running takeovers=2 trying=1 until_ms=@350 expires=@6000"},
 	},
 	{
 		Name: "take: a deferred claim waits, then is no takeover, and keeps its attempts",
@@ -79,7 +89,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 10, "A 1 500 3 p 5000", "1"),
 			do("take", 11, takeB, "-2 1 3 0 499 0"), do("take", 509, takeA, "-2 1 3 0 1 0"), do("take", 510, takeB, "1 2 3 0 0 0"),
 		},
-		State: map[string]string{"clm": "attempts=3 fence=2 hash=h next_ms=@510 owner=B progress=p state=running takeovers=0 until_ms=@610 expires=@6000"},
+		State: map[string]string{"clm": "attempts=3 fence=2 hash=h next_ms=@510 owner=B progress=p state=running takeovers=0 trying=1 until_ms=@610 expires=@6000"},
 	},
 	{
 		Name: "take: a stored result ends it",
@@ -87,34 +97,34 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 50, finishA1, "1"), do("take", 60, takeA, "0 1 0 0 0 0"), do("take", 900, takeB, "0 1 0 0 0 0"),
 		},
 		State: map[string]string{
-			"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300",
+			"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 trying=1 until_ms=@100 expires=@6000", "res": "replyA expires=@1300",
 		},
 	},
 	{
 		Name:  "take: a claim of before with its fields only",
 		Given: []string{"HSET $clm state running fence 7 owner X until_ms @50 attempts 2 takeovers 4"},
 		Calls: []luatest.Step{do("take", 10, takeA, "-1 7 2 4 40 0"), do("take", 50, takeA, "1 8 2 5 0 0")},
-		State: map[string]string{"clm": "attempts=2 fence=8 hash=h owner=A state=running takeovers=5 until_ms=@150 expires=@6000"},
+		State: map[string]string{"clm": "attempts=2 fence=8 hash=h owner=A state=running takeovers=5 trying=1 until_ms=@150 expires=@6000"},
 	},
 	{
 		Name: "take: another body under the id is refused, whatever has become of the first",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 10, takeOther, "-3 1 0 0 0 0"), do("take", 200, takeOther, "-3 1 0 0 0 0"),
 			do("defer", 210, "A 1 50 2 p 5000", "1"), do("take", 500, takeOther, "-3 1 2 0 0 0"),
-			do("take", 600, takeA, "1 2 2 0 0 0"), do("renew", 610, "A 2 100 5000 2 p", "1"), do("take", 800, takeOther, "-3 2 2 0 0 0"),
+			do("take", 600, takeA, "1 2 2 0 0 0"), do("renew", 610, "A 2 100 5000 2 p 0", "1"), do("take", 800, takeOther, "-3 2 2 0 0 0"),
 			do("finish", 810, "A 2 x @1000 300 5000 wake 0", "1"), do("take", 820, takeOther, "-3 2 2 0 0 0"), do("take", 830, takeB, "0 2 2 0 0 0"),
 		},
-		State: map[string]string{"clm": "attempts=2 fence=2 hash=h next_ms=@260 owner=A progress=p state=done takeovers=0 until_ms=@710 expires=@6000"},
+		State: map[string]string{"clm": "attempts=2 fence=2 hash=h next_ms=@260 owner=A progress=p state=done takeovers=0 trying=0 until_ms=@710 expires=@6000"},
 	},
 	{
 		Name:  "take: a claim that was wiped and renewed takes the next one's body",
 		Calls: []luatest.Step{do("renew", 0, renewA1, "1"), do("take", 100, takeB, "1 2 0 1 0 0"), do("take", 300, takeOther, "-3 2 0 1 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=2 hash=h owner=B progress=p state=running takeovers=1 until_ms=@200 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=2 hash=h owner=B progress=p state=running takeovers=1 trying=1 until_ms=@200 expires=@6000"},
 	},
 	{
 		Name:  "renew: keeps the lease",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 90, renewA1, "1"), do("take", 150, takeB, "-1 1 0 0 40 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A progress=p state=running takeovers=0 until_ms=@190 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A progress=p state=running takeovers=0 trying=0 until_ms=@190 expires=@6000"},
 	},
 	{
 		Name:  "renew: late but before another took it",
@@ -123,21 +133,21 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name: "renew: lost to another, to a fence, to a deferral, to a result",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 2 100 5000 0 p", "0"), do("renew", 10, "B 1 100 5000 0 p", "0"),
-			do("take", 100, takeB, "1 2 0 1 0 0"), do("renew", 110, renewA1, "0"),
-			do("defer", 120, "B 2 50 0 p 5000", "1"), do("renew", 130, "B 2 100 5000 0 p", "0"),
-			do("take", 200, takeA, "1 3 0 1 0 0"), do("finish", 210, "A 3 x @1000 300 5000 wake 0", "1"), do("renew", 220, "A 3 100 5000 0 p", "0"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 2 100 5000 0 p 0", "0"), do("renew", 10, "B 1 100 5000 0 p 0", "0"),
+			do("take", 100, takeB, "1 2 1 1 0 0"), do("renew", 110, renewA1, "0"),
+			do("defer", 120, "B 2 50 0 p 5000", "1"), do("renew", 130, "B 2 100 5000 0 p 0", "0"),
+			do("take", 200, takeA, "1 3 0 1 0 0"), do("finish", 210, "A 3 x @1000 300 5000 wake 0", "1"), do("renew", 220, "A 3 100 5000 0 p 0", "0"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=3 hash=h next_ms=@170 owner=A progress=p state=done takeovers=1 until_ms=@300 expires=@6000"},
+		State: map[string]string{"clm": "attempts=0 fence=3 hash=h next_ms=@170 owner=A progress=p state=done takeovers=1 trying=1 until_ms=@300 expires=@6000"},
 	},
 	{
 		Name:  "renew: writes a wiped claim anew",
-		Calls: []luatest.Step{do("renew", 10, "A 4 100 5000 0 p", "1"), do("take", 50, takeB, "-1 4 0 0 60 0"), do("take", 110, takeB, "1 5 0 1 0 0")},
+		Calls: []luatest.Step{do("renew", 10, "A 4 100 5000 0 p 0", "1"), do("take", 50, takeB, "-1 4 0 0 60 0"), do("take", 110, takeB, "1 5 0 1 0 0")},
 	},
 	{
 		Name:  "defer: not by another, nor twice with another effect",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("defer", 1, "B 1 500 0 p 5000", "0"), do("defer", 1, "A 2 500 0 p 5000", "0"), do("defer", 1, "A 1 500 2 p 5000", "1"), do("defer", 1, "A 1 500 2 p 5000", "1")},
-		State: map[string]string{"clm": "attempts=2 fence=1 hash=h next_ms=@501 owner=A progress=p state=deferred takeovers=0 until_ms=@100 expires=@6000"},
+		State: map[string]string{"clm": "attempts=2 fence=1 hash=h next_ms=@501 owner=A progress=p state=deferred takeovers=0 trying=0 until_ms=@100 expires=@6000"},
 	},
 	{
 		Name:  "defer: for no time",
@@ -158,14 +168,14 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "finish: by a former owner stores nothing, running or done",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 100, takeB, "1 2 0 1 0 0"), do("finish", 110, finishA1, "0"), do("finish", 120, finishB2, "1"), do("finish", 130, finishA1, "0")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("take", 100, takeB, "1 2 1 1 0 0"), do("finish", 110, finishA1, "0"), do("finish", 120, finishB2, "1"), do("finish", 130, finishA1, "0")},
 		State: map[string]string{"res": "replyB expires=@1300"},
 	},
 	{
 		Name:  "finish: late, but nobody took it over",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5000, finishA1, "1")},
 		State: map[string]string{
-			"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@10000", "res": "replyA expires=@5300",
+			"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 trying=1 until_ms=@100 expires=@10000", "res": "replyA expires=@5300",
 		},
 	},
 	{
@@ -191,12 +201,12 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name:  "expire: not under a live owner, who may do it itself",
 		Calls: []luatest.Step{do("take", 950, takeA, "1 1 0 0 0 0"), do("expire", 1000, expireB, "-1 50"), do("expire", 1010, expireA, "1 0"), do("expire", 1010, expireA, "1 0"), do("renew", 1020, renewA1, "0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@1050 expires=@6010", "res": "expA expires=@1310"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 trying=1 until_ms=@1050 expires=@6010", "res": "expA expires=@1310"},
 	},
 	{
 		Name:  "expire: after an owner's lapse, who then stores nothing",
 		Calls: []luatest.Step{do("take", 950, takeA, "1 1 0 0 0 0"), do("expire", 1050, expireB, "1 0"), do("finish", 1060, finishA1, "0")},
-		State: map[string]string{"clm": "attempts=0 fence=2 hash=h owner=B state=done takeovers=0 until_ms=@1050 expires=@6050", "res": "expB expires=@1350"},
+		State: map[string]string{"clm": "attempts=0 fence=2 hash=h owner=B state=done takeovers=0 trying=1 until_ms=@1050 expires=@6050", "res": "expB expires=@1350"},
 	},
 	{
 		Name:  "expire: not over a result, nor for another body",
@@ -230,43 +240,43 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("cancel", 10, cancelling, "2 1"), do("cancel", 11, cancelling, "2 1"), do("renew", 20, renewA1, "2"), do("defer", 25, "A 1 50 1 p 5000", "2"),
 			do("finish", 30, finishA1, "2"), do("expire", 1000, expireA, "2 0"), do("finish", 40, "A 1 told @1000 300 5000 wake 1", "1"), do("cancel", 50, cancelling, "1 1"), do("finish", 60, finishA1, "1"),
 		},
-		State: map[string]string{"clm": "attempts=0 cancelled=1 fence=1 hash=h owner=A progress=p state=done takeovers=0 until_ms=@120 expires=@6000", "res": "told expires=@1300"},
+		State: map[string]string{"clm": "attempts=0 cancelled=1 fence=1 hash=h owner=A progress=p state=done takeovers=0 trying=0 until_ms=@120 expires=@6000", "res": "told expires=@1300"},
 	},
 	{
 		Name: "cancel: running under an owner that dies; the next is told, even past the deadline",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("cancel", 10, cancelling, "2 1"), do("take", 50, takeB, "-1 1 0 0 50 1"), do("expire", 2000, expireB, "2 0"),
-			do("take", 2000, takeB, "1 2 0 1 0 1"), do("finish", 2010, "B 2 told @1000 300 5000 wake 1", "1"),
+			do("take", 2000, takeB, "1 2 1 1 0 1"), do("finish", 2010, "B 2 told @1000 300 5000 wake 1", "1"),
 		},
 		State: map[string]string{"res": "told expires=@2310"},
 	},
 	{
 		Name:  "cancel: after an owner's lapse it ends at once, and the owner stores nothing",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("cancel", 100, cancelling, "1 1"), do("finish", 110, finishA1, "0"), do("renew", 110, renewA1, "0")},
-		State: map[string]string{"clm": "attempts=0 cancelled=1 fence=2 hash=h owner= state=done takeovers=0 until_ms=@100 expires=@5100", "res": "gone expires=@400"},
+		State: map[string]string{"clm": "attempts=0 cancelled=1 fence=2 hash=h owner= state=done takeovers=0 trying=1 until_ms=@100 expires=@5100", "res": "gone expires=@400"},
 	},
 	{
 		Name:  "cancel: after the end changes nothing",
 		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("cancel", 10, cancelling, "0 1"), do("take", 20, takeB, "0 1 0 0 0 0")},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 trying=1 until_ms=@100 expires=@6000", "res": "replyA expires=@1300"},
 	},
 	{
 		Name:  "generation: a later one begins a dead end anew, with its deadline, and the old result is gone",
 		Given: []string{"HSET $sub deadline_ms @1000 sent 1"},
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 4 1,1,2", "1"), do("finish", 20, buryA1, "1"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 4 1,1,2 0", "1"), do("finish", 20, buryA1, "1"),
 			do("take", 30, takeB, "-6 1 4 0 0 0 1 1 2"), do("take", 1500, againB, "1 2 0 0 0 0"),
 			do("finish", 1501, buryA1, "0"), do("renew", 1501, renewA1, "0"),
 		},
 		State: map[string]string{
-			"clm": "attempts=0 dead=0 fence=2 gen=1 hash=h owner=B progress= state=running takeovers=0 until_ms=@1600 expires=@7000",
+			"clm": "attempts=0 dead=0 fence=2 gen=1 hash=h owner=B progress= state=running takeovers=0 trying=1 until_ms=@1600 expires=@7000",
 			"res": "", "sub": "deadline_ms=@2000 sent=1 expires=@7000",
 		},
 	},
 	{
 		Name: "generation: its take is repeated without another effect, and its end stands for its like",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 20, buryA1, "1"), do("take", 30, againB, "1 2 0 0 0 0"), do("renew", 40, "B 2 100 5000 1 3", "1"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 20, buryA1, "1"), do("take", 30, againB, "1 2 0 0 0 0"), do("renew", 40, "B 2 100 5000 1 3 0", "1"),
 			do("take", 50, againB, "1 2 1 0 0 0 3"), do("take", 60, againC, "-1 2 1 0 90 0 3"), do("finish", 70, "B 2 deadB @2000 300 5000 wake 2", "1"),
 			do("take", 80, againC, "-6 2 1 0 0 0 3"), do("take", 80, takeA, "-6 2 1 0 0 0 3"), do("take", 90, "C 100 @3000 5000 h 2", "1 3 0 0 0 0"),
 		},
@@ -277,7 +287,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, finishA1, "1"), do("take", 10, againB, "0 1 0 0 0 0"), do("expire", 2000, expireAgain, "0 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 until_ms=@100 expires=@6000", "res": "replyA expires=@1300"},
+		State: map[string]string{"clm": "attempts=0 fence=1 hash=h owner=A state=done takeovers=0 trying=1 until_ms=@100 expires=@6000", "res": "replyA expires=@1300"},
 	},
 	{
 		Name:  "generation: never over a cancellation",
@@ -293,17 +303,17 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name: "generation: of what never ended: a live owner's lease runs, a lapsed one's is no takeover, a deferral is over",
 		Calls: []luatest.Step{
-			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 2 1,0,2", "1"), do("take", 50, againB, "-1 1 2 0 60 0 1 0 2"), do("take", 110, againB, "1 2 0 0 0 0"),
+			do("take", 0, takeA, "1 1 0 0 0 0"), do("renew", 10, "A 1 100 5000 2 1,0,2 0", "1"), do("take", 50, againB, "-1 1 2 0 60 0 1 0 2"), do("take", 110, againB, "1 2 0 0 0 0"),
 			do("defer", 120, "B 2 500 1 2 5000", "1"), do("take", 130, "C 100 @3000 5000 h 2", "1 3 0 0 0 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 dead=0 fence=3 gen=2 hash=h next_ms=@620 owner=C progress= state=running takeovers=0 until_ms=@230 expires=@8000"},
+		State: map[string]string{"clm": "attempts=0 dead=0 fence=3 gen=2 hash=h next_ms=@620 owner=C progress= state=running takeovers=0 trying=1 until_ms=@230 expires=@8000"},
 	},
 	{
 		Name: "generation: an earlier one has nothing to say any more, nor ends it",
 		Calls: []luatest.Step{
 			do("take", 0, againB, "1 1 0 0 0 0"), do("take", 10, takeA, "-5 1 0 0 0 0"), do("take", 1200, takeA, "-5 1 0 0 0 0"), do("expire", 1200, expireA, "-5 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 dead=0 fence=1 gen=1 hash=h owner=B progress= state=running takeovers=0 until_ms=@100 expires=@7000", "res": ""},
+		State: map[string]string{"clm": "attempts=0 dead=0 fence=1 gen=1 hash=h owner=B progress= state=running takeovers=0 trying=1 until_ms=@100 expires=@7000", "res": ""},
 	},
 	{
 		Name: "generation: one whose deadline passed replaces a dead end, which is then none any more",
@@ -311,7 +321,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("take", 2000, againC, "-4 1 0 0 0 0"), do("expire", 1999, expireAgain, "-2 1"),
 			do("expire", 2000, expireAgain, "1 0"), do("expire", 2000, expireAgain, "1 0"), do("take", 2001, "D 100 @3000 5000 h 2", "0 2 0 0 0 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 dead=0 fence=2 gen=1 hash=h owner=C state=done takeovers=0 until_ms=@100 expires=@7000", "res": "expC expires=@2300"},
+		State: map[string]string{"clm": "attempts=0 dead=0 fence=2 gen=1 hash=h owner=C state=done takeovers=0 trying=1 until_ms=@100 expires=@7000", "res": "expC expires=@2300"},
 	},
 	{
 		Name:  "generation: past the deadline of the first, a dead end stands against what SQS moves back",
@@ -324,7 +334,7 @@ var cases = []luatest.Case{ //nolint:gochecknoglobals // a table
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("finish", 5, buryA1, "1"), do("cancel", 10, cancelling, "1 1"), do("cancel", 11, cancelling, "1 1"),
 			do("finish", 12, buryA1, "0"), do("take", 20, againB, "0 2 0 0 0 1"), do("expire", 2000, expireAgain, "0 0"),
 		},
-		State: map[string]string{"clm": "attempts=0 cancelled=1 dead=0 fence=2 hash=h owner= state=done takeovers=0 until_ms=@100 expires=@5010", "res": "gone expires=@310"},
+		State: map[string]string{"clm": "attempts=0 cancelled=1 dead=0 fence=2 hash=h owner= state=done takeovers=0 trying=1 until_ms=@100 expires=@5010", "res": "gone expires=@310"},
 	},
 	{
 		Name: "cancel: of a later generation that runs, and of one whose owner died",

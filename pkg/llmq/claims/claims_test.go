@@ -60,7 +60,9 @@ func TestStore_ALifeOfAClaim(t *testing.T) {
 		if b := take("B"); b.State != Busy || b.Wait <= Lease-10*time.Second || b.Wait > Lease {
 			t.Errorf("second take = %+v, want it busy for the lease", b)
 		}
-		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Renew(b, a.Claim, Progress{Attempts: 1}) }); err != nil || got != Kept {
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] {
+			return s.Renew(b, a.Claim, Progress{Attempts: 1}, false)
+		}); err != nil || got != Kept {
 			t.Errorf("renew = %v, %v", got, err)
 		}
 		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Defer(b, a.Claim, time.Minute, progress) }); err != nil || got != Kept {
@@ -79,7 +81,9 @@ func TestStore_ALifeOfAClaim(t *testing.T) {
 		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Finish(b, a.Claim, []byte("old"), false) }); err != nil || got != Lost {
 			t.Errorf("the former owner's finish = %v, %v; want it lost", got, err)
 		}
-		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] { return s.Renew(b, a.Claim, Progress{Attempts: 1}) }); err != nil || got != Lost {
+		if got, err := run(t, c, func(b *luascript.Batch) luascript.Pending[Hold] {
+			return s.Renew(b, a.Claim, Progress{Attempts: 1}, false)
+		}); err != nil || got != Lost {
 			t.Errorf("the former owner's renewal = %v, %v; want it lost", got, err)
 		}
 		other := r

@@ -20,6 +20,7 @@ type model struct {
 	fence, until, next  int64
 	owner, hash         string
 	attempts, takeovers int64
+	trying              int64
 	result              string
 	cancelled           int64
 	gen                 int64
@@ -49,14 +50,20 @@ func (m *model) take(now int64, owner, hash string, gen int64) []int64 {
 	case m.runs(now) && m.owner != owner:
 		return answer(-1, m.until-now)
 	case m.cancelled == 0 && now >= deadlineOf(gen):
-		return answer(-4, 0)
+		v := answer(-4, 0)
+		if m.state == "running" && m.owner != owner { // told, not kept
+			v[2], v[3] = v[2]+m.trying, v[3]+1
+		}
+		return v
 	case m.cancelled == 0 && m.state == "deferred" && m.next > now && gen == m.gen:
 		return answer(-2, m.next-now)
 	case m.state == "running" && m.owner == owner:
 	default:
 		if m.state == "running" {
 			m.takeovers++
+			m.attempts += m.trying
 		}
+		m.trying = 1
 		m.fence++
 	}
 	if gen > m.gen {
@@ -75,11 +82,11 @@ func (m *model) stands(gen int64) bool { return m.state == "done" && (!m.dead ||
 // runs reports whether an owner's lease runs.
 func (m *model) runs(now int64) bool { return m.state == "running" && m.until > now }
 
-func (m *model) renew(now int64, owner string, fence, attempts int64, progress []int64) []int64 {
+func (m *model) renew(now int64, owner string, fence, attempts int64, progress []int64, trying int64) []int64 {
 	if m.state != "running" || !m.holds(owner, fence) {
 		return []int64{0}
 	}
-	m.until, m.attempts, m.progress = now+testLease, attempts, progress
+	m.until, m.attempts, m.trying, m.progress = now+testLease, attempts, trying, progress
 	return []int64{1 + m.cancelled}
 }
 
@@ -90,7 +97,7 @@ func (m *model) giveBack(now int64, owner string, fence, delay, attempts int64, 
 	if m.cancelled == 1 {
 		return []int64{2}
 	}
-	m.state, m.next, m.attempts, m.progress = "deferred", now+delay, attempts, progress
+	m.state, m.next, m.attempts, m.trying, m.progress = "deferred", now+delay, attempts, 0, progress
 	return []int64{1}
 }
 
@@ -220,12 +227,12 @@ func checkClaim(ctx context.Context, rt *rapid.T, c redis.UniversalClient) {
 		},
 		"renew": func(rt *rapid.T) {
 			o := owners.Draw(rt, "owner")
-			f, n, p := fence(o), rapid.Int64Range(0, 5).Draw(rt, "attempts"), drawProgress(rt)
+			f, n, p, ahead := fence(o), rapid.Int64Range(0, 5).Draw(rt, "attempts"), drawProgress(rt), rapid.Int64Range(0, 1).Draw(rt, "ahead")
 			if m.state == "" {
 				return // renewing what was wiped is a case of its own
 			}
-			same("renew", func() []int64 { return m.renew(now, o, f, n, p) }, func() []int64 {
-				return call(&s.renew, []string{k.Claim}, now, o, f, lease, keep, n, commas(p))
+			same("renew", func() []int64 { return m.renew(now, o, f, n, p, ahead) }, func() []int64 {
+				return call(&s.renew, []string{k.Claim}, now, o, f, lease, keep, n, commas(p), ahead)
 			})
 		},
 		"defer": func(rt *rapid.T) {

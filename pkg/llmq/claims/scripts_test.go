@@ -98,7 +98,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	s.Submit(&b, r, "h")
 	s.MarkSent(&b, r)
 	s.Take(&b, r, "h", "A")
-	s.Renew(&b, claim, Progress{})
+	s.Renew(&b, claim, Progress{}, false)
 	s.Defer(&b, claim, time.Second, Progress{})
 	s.Finish(&b, claim, []byte("{}"), false)
 	s.Bury(&b, claim, []byte("{}"))

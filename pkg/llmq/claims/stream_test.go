@@ -16,7 +16,7 @@ var streamCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		},
 		State: map[string]string{
 			"st":  "3-0=[abc] 5-0=[de] expires=@1300",
-			"clm": "attempts=0 fence=1 hash=h owner=A state=running streamed=5 takeovers=0 until_ms=@100 expires=@6000",
+			"clm": "attempts=0 fence=1 hash=h owner=A state=running streamed=5 takeovers=0 trying=1 until_ms=@100 expires=@6000",
 		},
 	},
 	{
@@ -42,14 +42,14 @@ var streamCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		},
 		State: map[string]string{
 			"st":  "15-0=[o] expires=@1300",
-			"clm": "attempts=0 fence=1 hash=h owner=A state=running streamed=15 takeovers=0 until_ms=@100 expires=@6000",
+			"clm": "attempts=0 fence=1 hash=h owner=A state=running streamed=15 takeovers=0 trying=1 until_ms=@100 expires=@6000",
 		},
 	},
 	{
 		Name: "append: by the claim's owner alone",
 		Calls: []luatest.Step{
 			do("take", 0, takeA, "1 1 0 0 0 0"), do("append", 0, "B 1 0 x"+keep10, "0"), do("append", 0, "A 2 0 x"+keep10, "0"), do("append", 0, "A 1 0 a"+keep10, "1"),
-			do("take", 100, takeB, "1 2 0 1 0 0"), do("append", 0, "A 1 1 x"+keep10, "0"), do("finish", 110, finishB2, "1"), do("append", 0, "B 2 1 x"+keep10, "0"),
+			do("take", 100, takeB, "1 2 1 1 0 0"), do("append", 0, "A 1 1 x"+keep10, "0"), do("finish", 110, finishB2, "1"), do("append", 0, "B 2 1 x"+keep10, "0"),
 		},
 		State: map[string]string{"st": "1-0=[a] expires=@1300"},
 	},
@@ -68,7 +68,7 @@ var streamCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 		Calls: []luatest.Step{do("append", 0, "A 1 7 abc"+keep10, "1"), do("renew", 10, renewA1, "1"), do("append", 0, "A 1 10 d"+keep10, "1"), do("broken", 110, brokenAsk, "1 0")},
 		State: map[string]string{
 			"st":  "10-0=[abc] 11-0=[d] expires=@1300",
-			"clm": "attempts=0 fence=2 owner= progress=p state=done streamed=11 until_ms=@110 expires=@6000", "res": "brokeX expires=@1300",
+			"clm": "attempts=0 fence=2 owner= progress=p state=done streamed=11 trying=0 until_ms=@110 expires=@6000", "res": "brokeX expires=@1300",
 		},
 	},
 	{
@@ -82,7 +82,7 @@ var streamCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	{
 		Name:  "broken: past the deadline its result lives on from now",
 		Calls: []luatest.Step{do("take", 950, takeA, "1 1 0 0 0 0"), do("append", 0, "A 1 0 a"+keep10, "1"), do("broken", 2000, brokenAsk, "1 0")},
-		State: map[string]string{"res": "brokeX expires=@2300", "clm": "attempts=0 fence=2 hash=h owner= state=done streamed=1 takeovers=0 until_ms=@1050 expires=@7000"},
+		State: map[string]string{"res": "brokeX expires=@2300", "clm": "attempts=0 fence=2 hash=h owner= state=done streamed=1 takeovers=0 trying=1 until_ms=@1050 expires=@7000"},
 	},
 	{
 		Name:  "broken: not where nothing was said, nor over another end",
@@ -91,7 +91,7 @@ var streamCases = []luatest.Case{ //nolint:gochecknoglobals // a table
 	},
 	{
 		Name:  "broken: a cancellation is told by whoever takes it",
-		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("append", 0, "A 1 0 a"+keep10, "1"), do("cancel", 10, cancelling, "2 1"), do("broken", 200, brokenAsk, "-2 0"), do("take", 210, takeB, "1 2 0 1 0 1")},
+		Calls: []luatest.Step{do("take", 0, takeA, "1 1 0 0 0 0"), do("append", 0, "A 1 0 a"+keep10, "1"), do("cancel", 10, cancelling, "2 1"), do("broken", 200, brokenAsk, "-2 0"), do("take", 210, takeB, "1 2 1 1 0 1")},
 		State: map[string]string{"res": ""},
 	},
 }

@@ -24,7 +24,8 @@ type Claim struct {
 }
 
 // Progress is how far a request has come, over all its takes. A renewal and a deferral note
-// it, so that neither a release nor a worker's death gives a request its tries anew. What
+// it, so that neither a release nor a worker's death gives a request its tries anew; whoever takes a claim over from one who has
+// not noted anything yet finds an attempt counted for that one. What
 // it counts from is the engine's business: steps are numbers of the request's chain.
 type Progress struct {
 	Attempts  int           // begun at providers, the running one included
@@ -145,9 +146,10 @@ func hold(call *luascript.Call) luascript.Pending[Hold] {
 }
 
 // Renew keeps a claim for another [Lease] and notes how far its request has come. The lease
-// runs on for a cancelled one too.
-func (s *Store) Renew(b *luascript.Batch, c Claim, p Progress) luascript.Pending[Hold] {
-	return hold(b.Script(&s.renew, []string{c.keys.Claim}, "", c.owner, c.fence(), Lease.Milliseconds(), Keep.Milliseconds(), p.Attempts, p.text()))
+// runs on for a cancelled one too. ahead says that another attempt follows which p does not count: should its owner die before the next
+// renewal, it is counted.
+func (s *Store) Renew(b *luascript.Batch, c Claim, p Progress, ahead bool) luascript.Pending[Hold] {
+	return hold(b.Script(&s.renew, []string{c.keys.Claim}, "", c.owner, c.fence(), Lease.Milliseconds(), Keep.Milliseconds(), p.Attempts, p.text(), flag(ahead)))
 }
 
 // Defer gives a claim back with its progress; it can't be taken for the given time. One whose

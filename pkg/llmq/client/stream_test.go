@@ -185,7 +185,7 @@ func TestStream_DeadOwnerIsNoticedWhenItsLeaseEnds(t *testing.T) {
 		w.say("a ")
 		time.Sleep(10 * time.Second)
 		batch(r, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
-			return r.claims.Renew(b, w.claim, claims.Progress{})
+			return r.claims.Renew(b, w.claim, claims.Progress{}, false)
 		})
 		died := time.Now()
 		got := read(t.Context(), s, 0)

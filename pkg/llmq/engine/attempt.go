@@ -29,6 +29,9 @@ func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
 	target := r.target()
 	r.advance(func(p *claims.Progress) { p.Attempts++; p.Tries++ })
 	r.useSlot()
+	if !r.ahead.Load() {
+		r.look() // the claim counts it at once, should this worker die
+	}
 	start := time.Now()
 	resp, err := r.exchange(ctx, target)
 	r.advance(func(p *claims.Progress) { p.Provided += time.Since(start) })

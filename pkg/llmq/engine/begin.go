@@ -94,6 +94,7 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 // one that has left it: only the claim knows that, so one more round trip changes it for the right one.
 func (r *run) taken(ctx context.Context, wantSlot bool) {
 	r.owns = true
+	r.ahead.Store(true)
 	if !r.QueuedAt.IsZero() {
 		r.meta.QueueWait = max(0, time.Since(r.QueuedAt))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
 // rob makes another owner's claim, as after a lapse.
@@ -166,6 +167,53 @@ func TestRun_KeyOfAWrongTypeIsLookedAtEverMoreSeldom(t *testing.T) {
 			if log := r.log.String(); strings.Count(log, "level=WARN") != 5 || !strings.Contains(log, string(req.RID())) || !strings.Contains(log, "next_step") {
 				t.Errorf("the log is\n%s", log)
 			}
+		})
+	}
+}
+
+// DS12: the attempt that a worker died over is counted, the first of its take, one after a failure, and one that begins long after what
+// was noted last; and so is no attempt of one that was given back.
+func TestRun_CountsTheAttemptThatAWorkerDiedOver(t *testing.T) {
+	t.Parallel()
+	fails := func(after time.Duration) func() (*provider.Response, error) {
+		return func() (*provider.Response, error) {
+			return nil, &provider.Error{Class: provider.Retryable, Code: llmq.CodeProviderError, Status: 503, RetryAfter: after}
+		}
+	}
+	dies := func() (*provider.Response, error) {
+		time.Sleep(100 * time.Millisecond)
+		panic("the worker dies")
+	}
+	answers := func() (*provider.Response, error) {
+		return &provider.Response{Status: 200, Body: []byte("{}")}, nil
+	}
+	for name, acts := range map[string][]func() (*provider.Response, error){
+		"at once":                      {dies, answers},
+		"after a failure":              {fails(0), dies, answers},
+		"after a long wait":            {fails(12 * time.Second), dies, answers},
+		"twice":                        {dies, fails(0), dies, answers},
+		"later than the first renewal": {func() (*provider.Response, error) { time.Sleep(15 * time.Second); return dies() }, answers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, nil, func(t *testing.T, r *rig) {
+				n := 0
+				r.provider.call = func(context.Context, provider.Request) (*provider.Response, error) {
+					n++
+					return acts[n-1]()
+				}
+				req := hour(request())
+				for r.stored(req) == nil {
+					func() {
+						defer func() { _ = recover() }()
+						r.engine.Run(t.Context(), engine.Call{Request: req})
+					}()
+					time.Sleep(capacity.Lease)
+				}
+				if res := r.stored(req); res.Err != nil || res.Reply.Meta.Attempts != len(acts) {
+					t.Errorf("told %+v, want %d attempts", res, len(acts))
+				}
+			})
 		})
 	}
 }

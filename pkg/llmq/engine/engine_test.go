@@ -199,8 +199,8 @@ func TestRun_BusyClaimIsReleasedUntilItsLeaseEnds(t *testing.T) {
 		// The lease lapsed: it is taken over, and that is counted.
 		time.Sleep(v.After)
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
-		if res := r.stored(req); res.Reply.Meta.Takeovers != 1 || res.Reply.Meta.Attempts != 1 {
-			t.Errorf("meta %+v, want one takeover", res.Reply.Meta)
+		if res := r.stored(req); res.Reply.Meta.Takeovers != 1 || res.Reply.Meta.Attempts != 2 {
+			t.Errorf("meta %+v, want one takeover, and an attempt counted for it", res.Reply.Meta)
 		}
 	})
 }

@@ -101,7 +101,7 @@ func (r *run) renew(ctx context.Context) (claims.Hold, error) {
 	r.renewing <- struct{}{}
 	defer func() { <-r.renewing }()
 	var b luascript.Batch
-	kept := r.Claims.Renew(&b, r.claim, r.come())
+	kept := r.Claims.Renew(&b, r.claim, r.come(), false)
 	var slotted luascript.Pending[struct{}]
 	left := func() {}
 	if h := r.heldSlot(); h != nil {
@@ -110,6 +110,7 @@ func (r *run) renew(ctx context.Context) (claims.Hold, error) {
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		return claims.Lost, err
 	}
+	r.ahead.Store(false)
 	left()
 	if slotted != nil {
 		if _, err := slotted(); err != nil {

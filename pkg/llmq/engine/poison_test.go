@@ -88,10 +88,10 @@ func TestRun_FifthTakeoverIsDeadLetteredAsWorkerCrash(t *testing.T) {
 		if n := r.provider.calls.Load(); n != 5 || !v.KeepBody {
 			t.Errorf("%d provider calls, want 5; verdict %+v", n, v)
 		}
-		if e := r.wantStored(req, llmq.CodeWorkerCrash); e.Meta.Takeovers != 5 {
+		if e := r.wantStored(req, llmq.CodeWorkerCrash); e.Meta.Takeovers != 5 || e.Meta.Attempts != 5 { // DS12
 			t.Errorf("stored %+v", e)
 		}
-		y.wantLetters(t, died(llmq.CodeWorkerCrash, 0, ""))
+		y.wantLetters(t, died(llmq.CodeWorkerCrash, 5, ""))
 		r.wantSlots(ended(capacity.Abandoned))
 		v = r.engine.Run(t.Context(), call)
 		wantVerdict(t, v, engine.Stored, "dead_lettered")
@@ -197,7 +197,7 @@ func TestRun_PoisonThatCannotBeBuriedComesBack(t *testing.T) {
 		if e := r.wantStored(req, llmq.CodeWorkerCrash); e.Meta.Takeovers != 6 {
 			t.Errorf("stored %+v", e)
 		}
-		y.wantLetters(t, died(llmq.CodeWorkerCrash, 0, ""))
+		y.wantLetters(t, died(llmq.CodeWorkerCrash, 6, ""))
 	})
 }
 
@@ -316,7 +316,7 @@ func TestRun_TakenOverRequestWaitsUntilItIsAlone(t *testing.T) {
 		time.Sleep(3 * claims.Lease) // nobody renews what nobody holds
 		alone <- true
 		wantVerdict(t, <-over, engine.Stored, "ok")
-		if m := r.stored(req).Reply.Meta; m.Takeovers != 2 || m.Attempts != 1 {
+		if m := r.stored(req).Reply.Meta; m.Takeovers != 2 || m.Attempts != 3 {
 			t.Errorf("meta %+v", m)
 		}
 	})

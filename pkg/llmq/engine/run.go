@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -38,6 +39,9 @@ type run struct {
 	waited  time.Duration // for a slot, in all
 	givesUp time.Time     // when an rt request waits no longer for a slot; zero before it asked
 	nudge   chan struct{} // capacity 1: the keeper is to renew now
+
+	// ahead says that the claim counts an attempt that has not begun: the one that the take, or the end of the one before, leads to (DS12).
+	ahead atomic.Bool
 
 	renewing chan struct{} // capacity 1: a token for whoever renews the slot or drops it
 

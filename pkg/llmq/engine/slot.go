@@ -175,7 +175,7 @@ func (r *run) turn(ctx context.Context, o capacity.Outcome, also func(b *luascri
 	var b luascript.Batch
 	h := r.dropSlot()
 	given := r.give(&b, h, o)
-	kept := r.Claims.Renew(&b, r.claim, r.come())
+	kept := r.Claims.Renew(&b, r.claim, r.come(), true)
 	var done func()
 	if also != nil {
 		done = also(&b)
@@ -185,6 +185,7 @@ func (r *run) turn(ctx context.Context, o capacity.Outcome, also func(b *luascri
 		r.oweSlot(h, o)
 		return 0
 	}
+	r.ahead.Store(true)
 	if hold, err := kept(); err == nil && hold != claims.Kept {
 		r.look() // what that means is the keeper's business
 	}

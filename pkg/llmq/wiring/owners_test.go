@@ -160,7 +160,7 @@ func (p *process) take(id, owner string) claims.Take {
 func (p *process) renew(c claims.Claim) claims.Hold {
 	p.t.Helper()
 	return one(p, func(b *luascript.Batch) luascript.Pending[claims.Hold] {
-		return p.claims.Renew(b, c, claims.Progress{Attempts: 1})
+		return p.claims.Renew(b, c, claims.Progress{Attempts: 1}, false)
 	})
 }
 

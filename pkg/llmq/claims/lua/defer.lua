@@ -1,6 +1,7 @@
 #!lua
 -- defer.lua: give a claim back until a time, keeping what was learned.
--- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash  state, fence, owner, next_ms, attempts, progress, cancelled
+-- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash  state, fence, owner, next_ms, attempts, trying, progress,
+--   cancelled
 -- ARGV[1] now_ms    integer, "" = server TIME
 -- ARGV[2] owner     string, as taken
 -- ARGV[3] fence     integer, as taken
@@ -26,7 +27,7 @@ if c[4] == '1' then
   return { 2 }
 end
 redis.call('HSET', claim, 'state', 'deferred', 'fence', fence, 'owner', owner,
-  'next_ms', string.format('%.0f', now + delay), 'attempts', attempts, 'progress', progress)
+  'next_ms', string.format('%.0f', now + delay), 'attempts', attempts, 'trying', 0, 'progress', progress)
 if not c[1] then -- the store was emptied while we ran; what was tried must not be tried anew
   redis.call('PEXPIREAT', claim, string.format('%.0f', now + keep))
 end

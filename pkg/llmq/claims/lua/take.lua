@@ -1,7 +1,7 @@
 #!lua
 -- take.lua: take the claim on a request, or say why not.
--- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, next_ms, attempts, progress, takeovers,
---   cancelled, hash, gen, dead
+-- KEYS[1] llmq:<env>:clm:<tenant hash>:{<rid>}  hash    state, fence, owner, until_ms, next_ms, attempts, trying, progress,
+--   takeovers, cancelled, hash, gen, dead; trying 1: its owner may have begun an attempt that attempts does not count
 -- KEYS[2] llmq:<env>:res:<tenant hash>:{<rid>}  string  the result
 -- KEYS[3] llmq:<env>:sub:<tenant hash>:{<rid>}  hash    deadline_ms, sent, kept
 -- ARGV[1] now_ms       integer, "" = server TIME
@@ -28,12 +28,12 @@ local owner, lease, deadline, keep = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4
 local hash, generation = ARGV[6], tonumber(ARGV[7])
 
 local c = redis.call('HMGET', claim, 'state', 'fence', 'owner', 'until_ms', 'next_ms', 'attempts', 'takeovers',
-  'hash', 'cancelled', 'progress', 'gen', 'dead')
+  'hash', 'cancelled', 'progress', 'gen', 'dead', 'trying')
 local state = c[1]
 local fence, until_ms, next_ms = tonumber(c[2] or 0), tonumber(c[4] or 0), tonumber(c[5] or 0)
 local attempts, takeovers, cancelled = tonumber(c[6] or 0), tonumber(c[7] or 0), tonumber(c[9] or 0)
 local progress, gen = c[10] or '', tonumber(c[11] or 0)
-local anew = generation > gen
+local anew, trying = generation > gen, c[13] == '1' and 1 or 0
 
 local function answer(code, wait)
   local flags = cancelled
@@ -59,15 +59,17 @@ if state == 'running' and not ours and until_ms > now then
   return answer(-1, until_ms - now)
 end
 if cancelled == 0 and now >= deadline then
-  if state == 'running' and not ours then takeovers = takeovers + 1 end -- told, not kept: it died over the request
+  if state == 'running' and not ours then -- told, not kept: it died over the request
+    takeovers, attempts = takeovers + 1, attempts + trying
+  end
   return answer(-4, 0)
 end
 if cancelled == 0 and not anew and state == 'deferred' and next_ms > now then
   return answer(-2, next_ms - now)
 end
 if not ours then
-  if state == 'running' then takeovers = takeovers + 1 end
-  fence = fence + 1
+  if state == 'running' then takeovers, attempts = takeovers + 1, attempts + trying end
+  fence, trying = fence + 1, 1
 end
 local lives = string.format('%.0f', math.max(now, deadline) + keep)
 if anew then
@@ -81,6 +83,6 @@ if anew then
   end
 end
 redis.call('HSET', claim, 'state', 'running', 'fence', fence, 'owner', owner,
-  'until_ms', string.format('%.0f', now + lease), 'attempts', attempts, 'takeovers', takeovers, 'hash', hash)
+  'until_ms', string.format('%.0f', now + lease), 'attempts', attempts, 'trying', trying, 'takeovers', takeovers, 'hash', hash)
 redis.call('PEXPIREAT', claim, lives)
 return answer(1, 0)
