@@ -36,6 +36,7 @@ test: ## every test that needs only Go, cut off from all networks where the syst
 	@command -v valkey-server >/dev/null || echo "· valkey-server is not installed: tests that need a real Valkey are skipped, the rest runs on miniredis"
 	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/testsuite ./local/testsuite
 	$(BUILD)/testsuite $(TESTFLAGS) -without-race "$(NO_RACE)" -out results/test-suite.md
+	go -C local/compose test ./...
 	@if command -v node >/dev/null; then $(MAKE) --no-print-directory cdk-test; else echo "· node is not installed: the CDK module was not tested"; fi
 
 .PHONY: test-emulators
@@ -58,6 +59,28 @@ build: ## the functions' bootstrap binaries for arm64 and amd64, in dist/, with 
 		$(NO_CGO) GOOS=linux GOARCH=$$arch go build $(GO_FLAGS) -buildvcs=false -ldflags "-s -w -buildid=" -o dist/$$arch/$$f/bootstrap ./functions/$$f; \
 		printf '%-6s %-8s %5.1f MiB\n' $$arch $$f $$(stat -c %s dist/$$arch/$$f/bootstrap | awk '{print $$1/1048576}'); \
 	done; done
+
+.PHONY: sam
+sam: ## the functions for sam local, as local/sam-template.yaml names them, in .build/sam
+	@for f in $(FUNCTIONS); do mkdir -p $(BUILD)/sam/$$f; \
+		$(NO_CGO) GOOS=linux go build $(GO_FLAGS) -ldflags "-s -w" -o $(BUILD)/sam/$$f/bootstrap ./functions/$$f; \
+		sed 's#//127.0.0.1:8090#//fakellm:8090#' local/llmq.yaml > $(BUILD)/sam/$$f/llmq.yaml; done
+	@echo "built for $$(go env GOARCH)$$(if [ "$$(go env GOARCH)" = arm64 ]; then echo ": sam local takes --parameter-overrides Architecture=arm64"; fi)"
+
+COMPOSE := docker compose --env-file local/compose.env -f local/docker-compose.yml
+.PHONY: docker
+docker:
+	@command -v docker >/dev/null && docker compose version >/dev/null 2>&1 || { echo "docker with its compose plugin is not installed; make run starts everything without it" >&2; exit 1; }
+	@docker info >/dev/null 2>&1 || { echo "the Docker daemon can't be reached: start it, or join its group; make run starts everything without it" >&2; exit 1; }
+
+.PHONY: up
+up: docker ## Valkey, SQS, S3 and the fake provider in containers (COMPOSE_PROFILES=metrics: a collector and Prometheus too)
+	$(COMPOSE) up --detach --build --wait
+	@echo "for programs on this machine: set -a; . local/compose.env; set +a"
+
+.PHONY: down
+down: docker ## stop the containers, and drop what they held
+	$(COMPOSE) --profile metrics down --volumes
 
 $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 	@mkdir -p $(TOOLS)

@@ -85,7 +85,7 @@ func TestEnvelopes_AllFilesAreKnownToATest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := "door-chat.json door-converse.json door-embeddings.json door-health.json envelope-full.json envelope-minimal.json envelope-ref.json envelope-reply.json reply.json sqs-two-envelopes.json"
+	known := "admin-key-create.json door-chat.json door-converse.json door-embeddings.json door-health.json envelope-full.json envelope-minimal.json envelope-ref.json envelope-reply.json reply.json sqs-two-envelopes.json"
 	if got := strings.Join(files, " "); got != known {
 		t.Errorf("the files are %s", got)
 	}
