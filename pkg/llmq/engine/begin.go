@@ -41,7 +41,7 @@ func (r *run) begin(ctx context.Context, wantSlot bool) (Verdict, bool) {
 			r.abandonSlot(ctx)
 		}
 		if capacity.IsMisfit(err) {
-			return r.misfit(err), true
+			return r.misfit(ctx, err), true
 		}
 		return r.storeDown("take", err), true
 	}
@@ -151,10 +151,24 @@ const (
 	// that, and each look is a line in the log.
 	misfitLeast = 2 * time.Second
 	misfitMost  = 5 * time.Minute
+	// misfitFor is how long after its deadline such a message is kept. Then nobody waits for its end any more, which can't be stored.
+	misfitFor = time.Hour
 )
 
-// misfit hands a message back one of whose request's keys has a wrong type: each time for longer, until somebody has deleted it.
-func (r *run) misfit(err error) Verdict {
+// misfit hands a message back one of whose request's keys has a wrong type: each time for longer, until somebody has deleted it. An hour after
+// its deadline it is acknowledged where its end is stored, else it is a dead letter, which is sent again once the key is gone.
+func (r *run) misfit(ctx context.Context, err error) Verdict {
+	if time.Since(r.Request.Deadline) >= misfitFor && !r.Direct {
+		var b luascript.Batch
+		done := r.Claims.Done(&b, r.Request)
+		if lost := b.Run(ctx, r.Valkey); lost != nil {
+			return r.storeDown("misfit", lost)
+		}
+		if ended, _ := done(); ended { // where the claim is of the wrong type, it tells nothing
+			return Verdict{Action: Stored, Reason: "already_stored", KeepBody: true}
+		}
+		return refuse(llmq.Errorf(llmq.CodeConfiguration, "a key of the request in the state store has a wrong type, and its end could not be stored"))
+	}
 	r.log.Warn("a key of the request has a wrong type", "error", err, "keys", "llmq:*:{"+string(r.Request.RID())+"}",
 		"next_step", "delete the one of clm, sub and res that is not of its type: hash, hash, string")
 	after := misfitMost

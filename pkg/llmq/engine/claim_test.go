@@ -217,3 +217,50 @@ func TestRun_CountsTheAttemptThatAWorkerDiedOver(t *testing.T) {
 		})
 	}
 }
+
+// C9, DS1: an hour after its deadline nobody waits for the end of such a request any more. Its message is acknowledged where the end is
+// stored, else it is a dead letter, which a redrive sends again once the key is gone. No provider is called.
+func TestRun_KeyOfAWrongTypeEndsAsADeadLetter(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		ended, lost bool
+		action      engine.Action
+		reason      string
+	}{
+		"nobody knows how it ended": {false, false, engine.Refuse, "configuration"},
+		"its end is stored":         {true, false, engine.Stored, "already_stored"},
+		"its body is gone at that":  {false, true, engine.Refuse, "configuration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+				req := request()
+				k := r.space.Call(req.Tenant, req.RID())
+				broken := k.Claim
+				if tt.ended {
+					wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
+					broken = k.Submission
+				}
+				calls := r.provider.calls.Load()
+				if err := r.mini.Set(broken, "text"); err != nil {
+					t.Fatal(err)
+				}
+				call := engine.Call{Request: req, Receives: 20}
+				if tt.lost {
+					call.Lost = llmq.Errorf(llmq.CodeBadEnvelope, "the body is not stored")
+					if ended, err := r.engine.Ended(t.Context(), req); ended || err != nil {
+						t.Errorf("ended %t, %v", ended, err)
+					}
+				}
+				time.Sleep(time.Until(req.Deadline) + time.Hour - time.Millisecond)
+				wantVerdict(t, r.engine.Run(t.Context(), call), engine.Release, "key_of_wrong_type")
+				time.Sleep(time.Millisecond)
+				v := r.engine.Run(t.Context(), call)
+				wantVerdict(t, v, tt.action, tt.reason)
+				if r.provider.calls.Load() != calls || r.peek(target()).InUse != 0 {
+					t.Errorf("%d calls, %d slots are held", r.provider.calls.Load()-calls, r.peek(target()).InUse)
+				}
+			})
+		})
+	}
+}

@@ -205,12 +205,16 @@ func (e *Engine) Run(ctx context.Context, c Call) Verdict {
 	return v
 }
 
-// Ended reports whether a request's end is stored, and stands for its generation.
+// Ended reports whether a request's end is stored, and stands for its generation. A claim of a wrong type tells of none.
 func (e *Engine) Ended(ctx context.Context, r llmq.Request) (bool, error) {
 	var b luascript.Batch
 	over := e.Claims.Over(&b, r)
 	if err := b.Run(ctx, e.Valkey); err != nil {
 		return false, err
 	}
-	return over()
+	ended, err := over()
+	if capacity.IsMisfit(err) {
+		return false, nil
+	}
+	return ended, err
 }

@@ -74,6 +74,8 @@ func (r *run) lose(ctx context.Context) Verdict {
 		r.hash, err = stands()
 	}
 	switch {
+	case capacity.IsMisfit(err):
+		return r.misfit(ctx, err)
 	case err != nil:
 		return r.storeDown("lost body", err)
 	case r.hash == "":
