@@ -38,7 +38,7 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 	lanes := map[llmq.Lane]admin.LaneRule{}
 	for lane, l := range p.Config.Lanes {
 		lanes[lane] = admin.LaneRule{
-			Worker: p.Config.WorkerFunction(lane), BatchSize: l.BatchSize, MaxConcurrency: l.MaxConcurrency, Timeout: l.Timeout,
+			Worker: p.Config.SourceTarget(lane), BatchSize: l.BatchSize, MaxConcurrency: l.MaxConcurrency, Timeout: l.Timeout,
 		}
 	}
 	return admin.NewOperator(a, admin.OperatorDeps{

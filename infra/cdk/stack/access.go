@@ -14,7 +14,7 @@ import (
 // action is one that the function's code calls, each resource is named.
 
 func grantDoor(m member, env Environment, queues pairs, store storage) {
-	m.allow("SendCalls", []string{"sqs:SendMessage"}, queues.sourceARNs()...)
+	m.allow("SendCalls", []string{"sqs:SendMessage"}, queues.sourceARNs(m.scope)...)
 	m.allow("PutRequests", []string{"s3:PutObject"}, store.requests())
 	m.allow("GetResults", []string{"s3:GetObject"}, store.results())
 	m.allow("ReadSalt", []string{"secretsmanager:GetSecretValue"}, pointers(env.doorSecrets())...)
@@ -43,12 +43,12 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 	m.allow("ReceiveCalls", []string{
 		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", // what the event source needs of the role
 		"sqs:ChangeMessageVisibility",
-	}, queues.sourceARNs()...)
-	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs()...)
+	}, queues.sourceARNs(m.scope)...)
+	m.allow("BuryCalls", []string{"sqs:SendMessage"}, queues.deadARNs(m.scope)...)
 	// Put is for a dead letter that is too full to tell its reason.
 	var replies []*string
 	for _, q := range env.Config.ReplyQueues() {
-		replies = append(replies, awscdk.Stack_Of(m.scope).FormatArn(&awscdk.ArnComponents{Service: jsii.String("sqs"), Resource: jsii.String(string(q))}))
+		replies = append(replies, queueARN(m.scope, q))
 	}
 	m.allow("TellProducers", []string{"sqs:SendMessage"}, replies...)
 	m.allow("TakeRequests", []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}, store.requests())
@@ -95,9 +95,9 @@ func grantBedrock(m member, env Environment, l llmq.Lane) {
 
 // grantAdmin grants the operators' verbs. No verb reads what stands in a source queue, and none shows a body.
 func grantAdmin(m member, env Environment, queues pairs, store storage) {
-	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes", "sqs:PurgeQueue"}, append(queues.sourceARNs(), queues.deadARNs()...)...)
-	m.allow("TakeDeadLetters", []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, queues.deadARNs()...)
-	m.allow("SendThemAgain", []string{"sqs:SendMessage"}, queues.sourceARNs()...)
+	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes", "sqs:PurgeQueue"}, append(queues.sourceARNs(m.scope), queues.deadARNs(m.scope)...)...)
+	m.allow("TakeDeadLetters", []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, queues.deadARNs(m.scope)...)
+	m.allow("SendThemAgain", []string{"sqs:SendMessage"}, queues.sourceARNs(m.scope)...)
 	m.allow("PutLargeOnesAside", []string{"s3:PutObject"}, store.requests())
 	grantSources(m, env, env.lanes())
 }

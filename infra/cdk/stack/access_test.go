@@ -47,7 +47,13 @@ func kindOf(tpl template, v any) string {
 	if target(at(v, "Fn::Join", 1, 0)) != "" {
 		return "bucket" + at(v, "Fn::Join", 1, 1).(string)
 	}
-	return resolved(v)
+	arn := resolved(v)
+	for _, q := range tpl.of("AWS::SQS::Queue") {
+		if name := q.Properties["QueueName"].(string); arn == "arn:aws:sqs:us-east-1:111122223333:"+name {
+			return "queue " + name
+		}
+	}
+	return arn
 }
 
 // SECURITY-DESIGN section 11, as far as this release goes: these actions on these
@@ -55,7 +61,7 @@ func kindOf(tpl template, v any) string {
 func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 	const profile = "arn:aws:bedrock:us-east-1:111122223333:inference-profile/us.amazon.nova-lite-v1:0"
 	worker := func(lane, suffix string) []string {
-		queues := []string{"queue llm-mini" + suffix, "queue llm-nova" + suffix}
+		queues := []string{"queue llm-dev-mini" + suffix, "queue llm-dev-nova" + suffix}
 		var w []string
 		for _, q := range queues {
 			for _, a := range []string{"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes"} {
@@ -95,7 +101,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 		"s3:GetObject bucket/keys/*", "s3:PutObject bucket/keys/*", "s3:ListBucket AWS::S3::Bucket", "s3:PutObject bucket/off/*",
 		"secretsmanager:GetSecretValue AWS::SecretsManager::Secret",
 	}
-	for _, q := range []string{"llm-nova-rt", "llm-nova", "llm-nova-bulk", "llm-mini-rt", "llm-mini", "llm-mini-bulk"} {
+	for _, q := range []string{"llm-dev-nova-rt", "llm-dev-nova", "llm-dev-nova-bulk", "llm-dev-mini-rt", "llm-dev-mini", "llm-dev-mini-bulk"} {
 		door = append(door, "sqs:SendMessage queue "+q)
 		operator = append(operator, "sqs:SendMessage queue "+q)
 		for _, a := range []string{"GetQueueAttributes", "PurgeQueue"} {
@@ -187,6 +193,7 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 		"/keys/*":       "records of keys: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
 		"*":                       "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
+		":alarm:llmq-prod-new-version-*": "those of the functions that are rolled out bit by bit",
 		":event-source-mapping:*": "their ids are CloudFormation's; the workers they belong to are a condition",
 	}
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
@@ -229,7 +236,7 @@ func TestRoles_HaveNoManagedPoliciesAndOneService(t *testing.T) {
 			}
 			trusts := listOf(at(r.Properties, "AssumeRolePolicyDocument", "Statement"))
 			service := at(trusts, 0, "Principal", "Service")
-			if len(trusts) != 1 || !slices.Contains([]any{"lambda.amazonaws.com", "apigateway.amazonaws.com", "scheduler.amazonaws.com"}, service) {
+			if len(trusts) != 1 || !slices.Contains([]any{"lambda.amazonaws.com", "apigateway.amazonaws.com", "scheduler.amazonaws.com", "codedeploy.amazonaws.com"}, service) {
 				t.Errorf("%s is assumed by %s", id, text(trusts))
 			}
 		}

@@ -21,7 +21,7 @@ type throttle struct{ perSecond, burst float64 }
 
 // newDoorAPI is the callers' API. It lets everything through to the door, which has
 // the one table of routes and checks the key.
-func newDoorAPI(s awscdk.Stack, env Environment, door awslambda.Function, logging gatewayLogging) {
+func newDoorAPI(s awscdk.Stack, env Environment, door awslambda.IFunction, logging gatewayLogging) {
 	scope := constructs.NewConstruct(s, jsii.String("DoorAPI"))
 	api := newAPI(scope, env.name(), "callers of llmq "+env.Config.Env, logging, throttle{perSecond: 100, burst: 200})
 	integration := awsapigateway.NewLambdaIntegration(door, &awsapigateway.LambdaIntegrationOptions{
@@ -41,7 +41,7 @@ func newDoorAPI(s awscdk.Stack, env Environment, door awslambda.Function, loggin
 
 // newAdminAPI is the operators' API (SECURITY-DESIGN KT7). Every path is listed, and
 // every method asks for IAM: a caller's key opens nothing here.
-func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.Function, logging gatewayLogging) {
+func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.IFunction, logging gatewayLogging) {
 	scope := constructs.NewConstruct(s, jsii.String("AdminAPI"))
 	api := newAPI(scope, env.name("admin"), "operators of llmq "+env.Config.Env, logging, throttle{perSecond: 5, burst: 10})
 	integration := awsapigateway.NewLambdaIntegration(admin, &awsapigateway.LambdaIntegrationOptions{

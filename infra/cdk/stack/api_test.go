@@ -67,8 +67,8 @@ func TestAPIs_ReachTheirOwnFunctionOnly(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		for api, function := range map[string]string{env.name(): env.name("enqueue"), env.name("admin"): env.name("admin")} {
 			for id, m := range methodsOf(t, tpl, api) {
-				called := target(at(m.Properties, "Integration", "Uri", "Fn::Join", 1, 1))
-				if got := tpl.Resources[called].Properties["FunctionName"]; got != function {
+				called := at(m.Properties, "Integration", "Uri", "Fn::Join", 1, 1)
+				if got := tpl.function(called).Properties["FunctionName"]; got != function {
 					t.Errorf("%s calls %v, want %s", id, got, function)
 				}
 			}

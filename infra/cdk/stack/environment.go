@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
@@ -63,6 +65,15 @@ func (e Environment) check() error {
 
 // production reports whether concurrency is reserved and data outlives the stack.
 func (e Environment) production() bool { return e.Config.Env == "prod" }
+
+// keeps is what becomes of what holds messages when it leaves the template. In production it stays: a model that is taken
+// out of the file by mistake loses nothing.
+func (e Environment) keeps() awscdk.RemovalPolicy {
+	if e.production() {
+		return awscdk.RemovalPolicy_RETAIN
+	}
+	return awscdk.RemovalPolicy_DESTROY
+}
 
 // What is reserved in production (SECURITY-DESIGN DW6), so that no part can take
 // another's concurrency, nor the account's.

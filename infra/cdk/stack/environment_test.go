@@ -72,3 +72,20 @@ func TestProviderSecrets_AreThoseOfTheLanesModels(t *testing.T) {
 		t.Errorf("bulk reads %v", got)
 	}
 }
+
+// Environments may share an account and a region.
+func TestEnvironments_ShareNoQueueName(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range deployed() {
+		env, err := Load(environmentFile(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range env.Config.QueueNames() {
+			if other := seen[string(q)]; other != "" {
+				t.Errorf("%s is a queue of %s and of %s", q, other, name)
+			}
+			seen[string(q)] = name
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,13 +19,14 @@ import (
 // member is a function before its code: a name, a log and a role of its own.
 type member struct {
 	scope constructs.Construct
+	part  string // of the environment, such as worker-rt
 	name  string // of the function
 	logs  awslogs.LogGroup
 	role  awsiam.Role
 }
 
 func newMember(s awscdk.Stack, env Environment, part string) member {
-	m := member{scope: constructs.NewConstruct(s, jsii.String(part)), name: env.name(part)}
+	m := member{scope: constructs.NewConstruct(s, jsii.String(part)), part: part, name: env.name(part)}
 	m.logs = awslogs.NewLogGroup(m.scope, jsii.String("Logs"), &awslogs.LogGroupProps{
 		LogGroupName:  jsii.String("/aws/lambda/" + m.name),
 		Retention:     awslogs.RetentionDays_ONE_MONTH,
@@ -43,13 +45,22 @@ func (m member) allow(sid string, actions []string, resources ...*string) {
 	m.allowWhen(sid, actions, nil, resources...)
 }
 
+// mostNamed bounds the resources of a statement, so that it fits into a managed policy's 6,144 characters, into which the
+// library moves what an inline policy has no room for.
+const mostNamed = 50
+
 func (m member) allowWhen(sid string, actions []string, when *map[string]any, resources ...*string) {
-	if len(resources) == 0 {
-		return
+	n := 0
+	for some := range slices.Chunk(resources, mostNamed) {
+		n++
+		id := sid
+		if n > 1 {
+			id += strconv.Itoa(n)
+		}
+		m.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Sid: jsii.String(id), Actions: jsii.Strings(actions...), Resources: &some, Conditions: when,
+		}))
 	}
-	m.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Sid: jsii.String(sid), Actions: jsii.Strings(actions...), Resources: &resources, Conditions: when,
-	}))
 }
 
 // placement is what all functions share.
@@ -74,6 +85,7 @@ func roleIDs(members []member) *string {
 }
 
 const (
+	minute = time.Minute
 	// doorMargin is what the door has left after its longest wait, to answer.
 	doorMargin = 30 * time.Second
 	// adminTimeout is below the 29 s that a buffered integration waits.
@@ -89,6 +101,7 @@ type sizing struct {
 	memoryMB int
 	timeout  time.Duration
 	reserved int // in production; 0 reserves nothing
+	loops    bool // its messages may come back to it many times
 	about    string
 }
 
@@ -107,7 +120,7 @@ func (p placement) worker(m member, l llmq.Lane) awslambda.Function {
 	lane := p.env.Config.Lanes[l]
 	return p.function(m, sizing{
 		artifact: work, user: p.cache.worker, memoryMB: lane.MemoryMB, timeout: lane.FunctionTimeout,
-		reserved: reservedLane(l), about: "runs the calls of the " + string(l) + " queues",
+		reserved: reservedLane(l), loops: true, about: "runs the calls of the " + string(l) + " queues",
 	})
 }
 
@@ -136,6 +149,11 @@ func (p placement) function(m member, z sizing) awslambda.Function {
 	}
 	if p.env.production() && z.reserved > 0 {
 		props.ReservedConcurrentExecutions = jsii.Number(float64(z.reserved))
+	}
+	if z.loops {
+		// Lambda takes a message that is sent again some sixteen times, as a redrive or a resend may, for a loop
+		// without an end, and drops it.
+		props.RecursiveLoop = awslambda.RecursiveLoop_ALLOW
 	}
 	return awslambda.NewFunction(m.scope, jsii.String("Function"), props)
 }

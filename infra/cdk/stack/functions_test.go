@@ -130,6 +130,7 @@ func TestFunctions_StartOnTheirFileAndVariables(t *testing.T) {
 // MS1: a worker believes the door and admin, and admin believes the workers' dead letters, by the ids that IAM
 // gave their roles; and a producer by that of the file.
 func TestFunctions_KnowWhoMaySend(t *testing.T) {
+	replies := map[string][]queue.Reply{"nightly": {{Alias: "done", Queue: "nightly-replies"}, {Alias: "archive"}}}
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		file, err := os.ReadFile(env.File)
 		if err != nil {
@@ -140,7 +141,7 @@ func TestFunctions_KnowWhoMaySend(t *testing.T) {
 			want.Workers = append(want.Workers, roleID(roleOf(t, tpl, env.name("worker-"+string(l)))))
 		}
 		for _, p := range env.Config.Producers {
-			want.Producers = append(want.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant})
+			want.Producers = append(want.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant, Replies: replies[p.Name]})
 		}
 		for _, f := range tpl.of("AWS::Lambda::Function") {
 			vars := []string{"LAMBDA_TASK_ROOT=/var/task"}

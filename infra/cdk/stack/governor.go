@@ -26,7 +26,7 @@ func newGovernor(s awscdk.Stack, env Environment, place placement, queues pairs)
 	m := newMember(s, env, "governor")
 	place.cache.admit(m, place.cache.governor)
 	grantSources(m, env, []llmq.Lane{llmq.LaneBG, llmq.LaneBulk})
-	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes"}, queues.sourceARNs()...)
+	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes"}, queues.sourceARNs(m.scope)...)
 	f := place.function(m, sizing{
 		artifact: admin, user: place.cache.governor, memoryMB: memoryMB, timeout: adminTimeout,
 		about: "sets each minute how many invocations background queues may have, and reads how much waits",
@@ -69,10 +69,8 @@ func grantSources(m member, env Environment, lanes []llmq.Lane) {
 	var workers []any
 	for _, l := range lanes {
 		if len(env.models(l)) > 0 {
-			workers = append(workers, s.FormatArn(&awscdk.ArnComponents{
-				Service: jsii.String("lambda"), Resource: jsii.String("function"), ResourceName: jsii.String(env.Config.WorkerFunction(l)),
-				ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
-			}))
+			// Sources invoke the alias; whether IAM then compares with its ARN or with the function's, no document says.
+			workers = append(workers, functionARN(s, env.Config.WorkerFunction(l)), functionARN(s, env.Config.SourceTarget(l)))
 		}
 	}
 	m.allow("ListSources", []string{"lambda:ListEventSourceMappings"}, jsii.String("*"))

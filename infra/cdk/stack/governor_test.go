@@ -49,7 +49,8 @@ func TestGovernor_MayChangeItsSourcesAndNothingElse(t *testing.T) {
 					got = append(got, resolved(arn))
 				}
 				for _, l := range workers {
-					want = append(want, "arn:aws:lambda:us-east-1:111122223333:function:"+env.name("worker-"+l))
+					worker := "arn:aws:lambda:us-east-1:111122223333:function:" + env.name("worker-"+l)
+					want = append(want, worker, worker+":live")
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("%s changes the sources of (-want +got):\n%s", function, diff)

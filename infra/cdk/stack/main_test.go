@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -28,17 +29,25 @@ func environmentFile(name string) string {
 	return filepath.Join("..", "environments", name+".yaml")
 }
 
-// template is a stack as CloudFormation gets it.
+// template is an environment as CloudFormation gets it. Resources are those of its stack and of all nested stacks, which have
+// the nested stack's logical id before their own; what they are given as parameters is filled in.
 type template struct {
-	raw       []byte
+	raw       map[string][]byte // the templates by their files' names
 	Resources map[string]resource
+	Outputs   map[string]any
+	sizes     map[string]int // number of resources of each template
 }
 
 type resource struct {
 	Type           string
 	Properties     map[string]any
 	DeletionPolicy string
+	UpdatePolicy   map[string]any
+	DependsOn      any
 }
+
+// waitsFor reports whether r is made after the resource of that id.
+func (r resource) waitsFor(id string) bool { return slices.Contains(listOf(r.DependsOn), any(id)) }
 
 // of lists the resources of a type, by logical id.
 func (t template) of(kind string) map[string]resource {
@@ -51,17 +60,24 @@ func (t template) of(kind string) map[string]resource {
 	return found
 }
 
-// synthesis is what all environments give, as main makes them: one app, the context
-// of cdk.json. The binaries are stand-ins, so nothing has to be built first.
+// synthesis is what environments give, as main makes them: one app, the context of cdk.json. The binaries are stand-ins, so
+// nothing has to be built first.
 type synthesis struct {
 	environments map[string]Environment
 	templates    map[string]template
 	report       []byte // of the validation that CDK runs on every template
 }
 
-var synthesised = sync.OnceValues(synthesise)
+var synthesised = sync.OnceValues(func() (synthesis, error) {
+	var files []string
+	for _, name := range deployed() {
+		files = append(files, environmentFile(name))
+	}
+	return synthesise(nil, files...)
+})
 
-func synthesise() (out synthesis, err error) {
+// synthesise makes the stacks of environment files. Extend may add to the app before.
+func synthesise(extend func(awscdk.App), files ...string) (out synthesis, err error) {
 	defer func() {
 		if r := recover(); r != nil { // how the library tells of errors
 			err = fmt.Errorf("synthesis failed: %v", r)
@@ -81,9 +97,12 @@ func synthesise() (out synthesis, err error) {
 		return out, err
 	}
 	app := awscdk.NewApp(&awscdk.AppProps{Context: &context, Outdir: &assembly, AnalyticsReporting: jsii.Bool(false)})
+	if extend != nil {
+		extend(app)
+	}
 	out = synthesis{environments: map[string]Environment{}, templates: map[string]template{}}
-	for _, name := range deployed() {
-		env, err := Load(environmentFile(name))
+	for _, file := range files {
+		env, err := Load(file)
 		if err != nil {
 			return out, err
 		}
@@ -92,21 +111,108 @@ func synthesise() (out synthesis, err error) {
 			return out, err
 		}
 		New(app, env, code)
-		out.environments[name] = env
+		out.environments[env.Config.Env] = env
 	}
 	app.Synth(nil)
 	for name, env := range out.environments {
-		t := template{}
-		if t.raw, err = os.ReadFile(filepath.Join(assembly, env.name()+".template.json")); err != nil {
+		if out.templates[name], err = readTemplate(assembly, env.name()); err != nil {
 			return out, err
 		}
-		if err := json.Unmarshal(t.raw, &t); err != nil {
-			return out, err
-		}
-		out.templates[name] = t
 	}
 	out.report, err = os.ReadFile(filepath.Join(assembly, "validation-report.json"))
 	return out, err
+}
+
+// readTemplate reads a stack out of a cloud assembly, and its nested stacks into it.
+func readTemplate(assembly, stack string) (template, error) {
+	t := template{raw: map[string][]byte{}, Resources: map[string]resource{}, sizes: map[string]int{}}
+	type body struct {
+		Resources map[string]map[string]any
+		Outputs   map[string]any
+	}
+	read := func(file string) (b body, err error) {
+		raw, err := os.ReadFile(filepath.Join(assembly, file))
+		if err != nil {
+			return b, err
+		}
+		err = json.Unmarshal(raw, &b)
+		t.raw[file], t.sizes[file] = raw, len(b.Resources)
+		return b, err
+	}
+	var assets struct {
+		Files map[string]struct{ Source struct{ Path string } }
+	}
+	raw, err := os.ReadFile(filepath.Join(assembly, stack+".assets.json"))
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(raw, &assets); err != nil {
+		return t, err
+	}
+	parent, err := read(stack + ".template.json")
+	if err != nil {
+		return t, err
+	}
+	t.Outputs = parent.Outputs
+	for id, r := range parent.Resources {
+		if err := t.add(id, r); err != nil {
+			return t, err
+		}
+		if r["Type"] != "AWS::CloudFormation::Stack" {
+			continue
+		}
+		hash := assetHash.FindString(text(at(r, "Properties", "TemplateURL")))
+		nested, err := read(assets.Files[hash].Source.Path)
+		if err != nil {
+			return t, fmt.Errorf("template of %s: %w", id, err)
+		}
+		given, _ := at(r, "Properties", "Parameters").(map[string]any)
+		for inner, r := range nested.Resources {
+			if err := t.add(id+"."+inner, filled(r, id, given, nested.Resources)); err != nil {
+				return t, err
+			}
+		}
+	}
+	return t, nil
+}
+
+func (t template) add(id string, properties any) error {
+	var r resource
+	if err := json.Unmarshal([]byte(text(properties)), &r); err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	t.Resources[id] = r
+	return nil
+}
+
+// filled is a part of a nested stack's template with its parameters' values, and with logical ids as the whole has them.
+func filled(v any, stack string, given map[string]any, own map[string]map[string]any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		if ref, ok := v["Ref"].(string); ok && len(v) == 1 {
+			if value, isGiven := given[ref]; isGiven {
+				return value
+			}
+			if own[ref] != nil {
+				return map[string]any{"Ref": stack + "." + ref}
+			}
+		}
+		if of, ok := at(v, "Fn::GetAtt", 0).(string); ok && own[of] != nil {
+			return map[string]any{"Fn::GetAtt": []any{stack + "." + of, at(v, "Fn::GetAtt", 1)}}
+		}
+		out := map[string]any{}
+		for k, part := range v {
+			out[k] = filled(part, stack, given, own)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, part := range v {
+			out[i] = filled(part, stack, given, own)
+		}
+		return out
+	}
+	return v
 }
 
 func stubBinaries(dist string) error {
@@ -170,6 +276,15 @@ func target(v any) string {
 	}
 	id, _ := at(v, "Fn::GetAtt", 0).(string)
 	return id
+}
+
+// function is the function that v, which may point to its alias, stands for.
+func (t template) function(v any) resource {
+	r := t.Resources[target(v)]
+	if r.Type == "AWS::Lambda::Alias" {
+		return t.Resources[target(r.Properties["FunctionName"])]
+	}
+	return r
 }
 
 // listOf is a property that may be one value or a list of them.

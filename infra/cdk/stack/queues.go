@@ -20,15 +20,26 @@ const (
 	maxReceives = 1000
 )
 
-// pair is the queue of a model's lane and its dead-letter queue.
+// pair is the queue of a model's lane and its dead-letter queue. Both are known by name before they are made, so that
+// roles, which come first, can name them.
 type pair struct {
-	name         queue.Name
-	lane         llmq.Lane
-	source, dead awssqs.Queue
+	name queue.Name
+	lane llmq.Lane
 }
 
 // pairs is every queue, in the order of the file.
 type pairs []pair
+
+func queuesOf(env Environment) pairs {
+	names := env.Config.Queues.Names()
+	var ps pairs
+	for _, m := range env.Config.Models {
+		for _, l := range m.Lanes {
+			ps = append(ps, pair{name: names.Model(m.Alias, l), lane: l})
+		}
+	}
+	return ps
+}
 
 // of lists the queues of a lane.
 func (ps pairs) of(l llmq.Lane) pairs {
@@ -41,67 +52,60 @@ func (ps pairs) of(l llmq.Lane) pairs {
 	return some
 }
 
-func (ps pairs) sourceARNs() []*string {
+// sourceARNs names the queues, as a policy in scope's stack wants it.
+func (ps pairs) sourceARNs(scope constructs.Construct) []*string {
 	arns := make([]*string, len(ps))
 	for i, p := range ps {
-		arns[i] = p.source.QueueArn()
+		arns[i] = queueARN(scope, p.name)
 	}
 	return arns
 }
 
-func (ps pairs) deadARNs() []*string {
+// deadARNs names their dead-letter queues.
+func (ps pairs) deadARNs(scope constructs.Construct) []*string {
 	arns := make([]*string, len(ps))
 	for i, p := range ps {
-		arns[i] = p.dead.QueueArn()
+		arns[i] = queueARN(scope, p.name.DLQ())
 	}
 	return arns
 }
 
-// newQueues makes every model's queues.
-func newQueues(s awscdk.Stack, env Environment, door, operator member, workers map[llmq.Lane]member) pairs {
-	scope := constructs.NewConstruct(s, jsii.String("Queues"))
-	names := env.Config.Queues.Names()
-	var ps pairs
-	for _, m := range env.Config.Models {
-		model := constructs.NewConstruct(scope, jsii.String(m.Alias))
-		for _, l := range m.Lanes {
-			p := pair{name: names.Model(m.Alias, l), lane: l}
-			p.make(s, constructs.NewConstruct(model, jsii.String(string(l))), env, door, operator, workers[l])
-			ps = append(ps, p)
-		}
-	}
-	return ps
+// queueARN is a queue of this account and region by its name.
+func queueARN(scope constructs.Construct, name queue.Name) *string {
+	return awscdk.Stack_Of(scope).FormatArn(&awscdk.ArnComponents{Service: jsii.String("sqs"), Resource: jsii.String(string(name))})
 }
 
-func (p *pair) make(s awscdk.Stack, at constructs.Construct, env Environment, door, operator, worker member) {
+// make makes both queues and gives the first.
+func (p pair) make(at constructs.Construct, env Environment, staff parties) awssqs.Queue {
 	// By its name: the two queues would otherwise have to be made before each other.
-	source := awssqs.Queue_FromQueueArn(at, jsii.String("SourceByName"), s.FormatArn(&awscdk.ArnComponents{
-		Service: jsii.String("sqs"), Resource: jsii.String(string(p.name)),
-	}))
-	p.dead = awssqs.NewQueue(at, jsii.String("Dead"), &awssqs.QueueProps{
+	named := awssqs.Queue_FromQueueArn(at, jsii.String("SourceByName"), queueARN(at, p.name))
+	dead := awssqs.NewQueue(at, jsii.String("Dead"), &awssqs.QueueProps{
 		QueueName:       jsii.String(string(p.name.DLQ())),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(deadDays)),
 		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
 		EnforceSSL:      jsii.Bool(true),
+		RemovalPolicy:   env.keeps(),
 		RedriveAllowPolicy: &awssqs.RedriveAllowPolicy{
-			RedrivePermission: awssqs.RedrivePermission_BY_QUEUE, SourceQueues: &[]awssqs.IQueue{source},
+			RedrivePermission: awssqs.RedrivePermission_BY_QUEUE, SourceQueues: &[]awssqs.IQueue{named},
 		},
 	})
-	p.source = awssqs.NewQueue(at, jsii.String("Source"), &awssqs.QueueProps{
+	source := awssqs.NewQueue(at, jsii.String("Source"), &awssqs.QueueProps{
 		QueueName:       jsii.String(string(p.name)),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(sourceDays)),
 		// Of a function that was killed; one that works shortens its lease and renews it.
 		VisibilityTimeout: seconds(env.Config.Lanes[p.lane].FunctionTimeout),
 		Encryption:        awssqs.QueueEncryption_SQS_MANAGED,
 		EnforceSSL:        jsii.Bool(true),
-		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: p.dead, MaxReceiveCount: jsii.Number(maxReceives)},
+		RemovalPolicy:     env.keeps(),
+		DeadLetterQueue:   &awssqs.DeadLetterQueue{Queue: dead, MaxReceiveCount: jsii.Number(maxReceives)},
 	})
-	senders := []any{door.role.RoleArn(), operator.role.RoleArn()} // operators send dead letters again
+	senders := []any{staff.door.role.RoleArn(), staff.operator.role.RoleArn()} // operators send dead letters again
 	for _, producer := range env.Config.Producers {
 		senders = append(senders, producer.RoleARN)
 	}
-	onlySenders(p.source, "OnlyListedSend", senders)
-	onlySenders(p.dead, "OnlyItsWorkersSend", []any{worker.role.RoleArn()})
+	onlySenders(source, "OnlyListedSend", senders)
+	onlySenders(dead, "OnlyItsWorkersSend", []any{staff.workers[p.lane].role.RoleArn()})
+	return source
 }
 
 // onlySenders denies sending to all but these roles (SECURITY-DESIGN MS1): what a message

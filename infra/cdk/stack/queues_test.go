@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
 // queuesByName gives each queue its logical id and properties.
@@ -77,7 +79,7 @@ func TestQueues_HaveADeadLetterQueueOfTheirOwn(t *testing.T) {
 			}
 			allow := dead.Properties["RedriveAllowPolicy"]
 			sources := listOf(at(allow, "sourceQueueArns"))
-			if at(allow, "redrivePermission") != "byQueue" || len(sources) != 1 || !strings.HasSuffix(strings.Trim(text(at(sources, 0, "Fn::Join", 1, 2)), `"`), ":"+string(n)) {
+			if at(allow, "redrivePermission") != "byQueue" || len(sources) != 1 || !strings.HasSuffix(resolved(sources[0]), ":"+string(n)) {
 				t.Errorf("%s takes dead letters by %s", n.DLQ(), text(allow))
 			}
 		}
@@ -89,7 +91,7 @@ func TestQueues_HideMessagesAsLongAsTheirWorkerRuns(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
 		for id, s := range tpl.of("AWS::Lambda::EventSourceMapping") {
 			q := tpl.Resources[target(s.Properties["EventSourceArn"])]
-			f := tpl.Resources[target(s.Properties["FunctionName"])]
+			f := tpl.function(s.Properties["FunctionName"])
 			if got, want := q.Properties["VisibilityTimeout"], f.Properties["Timeout"]; got == nil || got != want {
 				t.Errorf("%s: queue hides for %v s, function runs for %v s", id, got, want)
 			}
@@ -149,7 +151,10 @@ func TestSources_FeedEachQueueToItsLanesWorker(t *testing.T) {
 				t.Errorf("%s is fed by %s and %s", q, by, id)
 			}
 			fed[q] = id
-			function := tpl.Resources[target(s.Properties["FunctionName"])].Properties["FunctionName"]
+			if alias := tpl.Resources[target(s.Properties["FunctionName"])]; alias.Type != "AWS::Lambda::Alias" || alias.Properties["Name"] != config.Alias {
+				t.Errorf("%s invokes %s, which a rollout can't shift", id, text(alias))
+			}
+			function := tpl.function(s.Properties["FunctionName"]).Properties["FunctionName"]
 			if want := env.name("worker-" + laneOf(env, q)); function != want {
 				t.Errorf("%s goes to %v, want %s", q, function, want)
 			}

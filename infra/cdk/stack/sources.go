@@ -2,25 +2,24 @@ package stack
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
-
-	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-// newSources feeds a lane's queues to its worker, each queue by a source of its own,
-// so that one model's backlog can't take another's invocations.
+// feed gives the messages of a queue to its lane's worker, each queue by a source of its own, so that one model's backlog
+// can't take another's invocations.
 //
-// They are mappings, not SqsEventSources: those would grant more than the worker may.
-func newSources(env Environment, l llmq.Lane, worker awslambda.Function, queues pairs) {
-	lane := env.Config.Lanes[l]
-	for _, p := range queues {
-		worker.AddEventSourceMapping(jsii.String("From-"+string(p.name)), &awslambda.EventSourceMappingOptions{
-			EventSourceArn: p.source.QueueArn(),
-			BatchSize:      jsii.Number(float64(lane.BatchSize)),
-			MaxConcurrency: jsii.Number(float64(lane.MaxConcurrency)),
-			// Without it one failed message would run its whole batch again.
-			ReportBatchItemFailures: jsii.Bool(true),
-			MetricsConfig:           &awslambda.MetricsConfig{Metrics: &[]awslambda.MetricType{awslambda.MetricType_EVENT_COUNT}},
-		})
-	}
+// The construct is the plain one: the event source on top of it would grant more than the worker may.
+func (p pair) feed(at constructs.Construct, env Environment, source awssqs.Queue, worker *string) {
+	lane := env.Config.Lanes[p.lane]
+	awslambda.NewCfnEventSourceMapping(at, jsii.String("Feed"), &awslambda.CfnEventSourceMappingProps{
+		FunctionName:   worker,
+		EventSourceArn: source.QueueArn(),
+		BatchSize:      jsii.Number(float64(lane.BatchSize)),
+		ScalingConfig:  &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(float64(lane.MaxConcurrency))},
+		// Without it one failed message would run its whole batch again.
+		FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
+		MetricsConfig:         &awslambda.CfnEventSourceMapping_MetricsConfigProperty{Metrics: jsii.Strings("EventCount")},
+	})
 }

@@ -35,7 +35,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	}
 
 	store := newStorage(s, env)
-	queues := newQueues(s, env, door, operator, workers)
+	queues := queuesOf(env)
 	cache := newCache(s, env)
 	keys := newKeyring(s, env)
 
@@ -52,10 +52,15 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	cache.admit(operator, cache.admin)
 
 	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, keys: keys, senders: []member{door, operator}, workers: allWorkers}
-	doorFunction := place.door(door)
+	shift := newRollout(s, env)
+	doorFunction := shift.alias(door, place.door(door))
 	adminFunction := place.admin(operator)
+	staff := parties{door: door, operator: operator, workers: workers, feeds: map[llmq.Lane]*string{}}
 	for _, l := range env.lanes() {
-		newSources(env, l, place.worker(workers[l], l), queues.of(l))
+		staff.feeds[l] = shift.alias(workers[l], place.worker(workers[l], l)).FunctionArn()
+	}
+	for _, m := range env.Config.Models {
+		newModel(s, env, m, staff)
 	}
 
 	newGovernor(s, env, place, queues)

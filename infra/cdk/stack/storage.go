@@ -17,17 +17,13 @@ type storage struct{ bucket awss3.Bucket }
 // delete deletes, and closed to other accounts.
 func newStorage(s awscdk.Stack, env Environment) storage {
 	scope := constructs.NewConstruct(s, jsii.String("Storage"))
-	removal := awscdk.RemovalPolicy_DESTROY
-	if env.production() {
-		removal = awscdk.RemovalPolicy_RETAIN
-	}
 	b := awss3.NewBucket(scope, jsii.String("Data"), &awss3.BucketProps{
 		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
 		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
 		Encryption:        awss3.BucketEncryption_S3_MANAGED,
 		EnforceSSL:        jsii.Bool(true),
 		MinimumTLSVersion: jsii.Number(1.2),
-		RemovalPolicy:     removal,
+		RemovalPolicy:     env.keeps(),
 		LifecycleRules: &[]*awss3.LifecycleRule{
 			// A request's body outlives the dead letter that points at it, which has 14 d.
 			{Id: jsii.String("requests"), Prefix: jsii.String("off/"), Expiration: days(30)},

@@ -47,6 +47,7 @@ type Config struct {
 	Timing    Timing
 	Routing   Routing
 	Cassette  Cassette
+	Deploy    Deploy
 
 	given map[string]bool // settings outside all entries that the file or a variable gave; [Config.Settings] tells
 }

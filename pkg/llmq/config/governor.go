@@ -7,12 +7,23 @@ type Governor struct {
 	Enabled bool // default true on aws, false locally. Off leaves every source as it is; a deploy that changes one puts back what lanes say
 }
 
-// WorkerFunction is the name of a lane's worker function, whose event sources feed it.
+// Alias is what deployed functions are invoked by: their versions change behind it.
+const Alias = "live"
+
+// WorkerFunction is the name of a lane's worker function.
 func (c *Config) WorkerFunction(l llmq.Lane) string {
 	if c.Kind == KindAWS {
 		return "llmq-" + c.Env + "-worker-" + string(l)
 	}
 	return "llmq-worker-" + string(l)
+}
+
+// SourceTarget is what the event sources of a lane's worker invoke, by which they are listed: on AWS its alias.
+func (c *Config) SourceTarget(l llmq.Lane) string {
+	if c.Kind == KindAWS {
+		return c.WorkerFunction(l) + ":" + Alias
+	}
+	return c.WorkerFunction(l)
 }
 
 // governing is the governor's one setting.

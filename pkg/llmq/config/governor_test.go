@@ -43,5 +43,8 @@ func TestWorkerFunction_Names(t *testing.T) {
 		if got := c.WorkerFunction(llmq.LaneBulk); got != want {
 			t.Errorf("worker function = %q, want %q", got, want)
 		}
+		if got := c.SourceTarget(llmq.LaneBulk); got != want && (c.Kind == KindLocal || got != want+":live") {
+			t.Errorf("event sources of %s invoke %q", want, got)
+		}
 	}
 }

@@ -31,6 +31,7 @@ func (c *checker) check() {
 	c.lanes()
 	c.calls()
 	c.cassette()
+	c.deploy()
 }
 
 func (c *checker) aws() bool   { return c.cfg.Kind == KindAWS }
