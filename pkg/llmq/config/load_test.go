@@ -72,6 +72,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 		},
 		Breaker:  Breaker{Threshold: 5, Window: time.Minute, Cooldown: 30 * time.Second},
 		Governor: Governor{Enabled: true},
+		Deploy:   Deploy{LambdaConcurrency: 1000, NAT: NATNone, Endpoints: true},
 		IDSalt:   Secret{ARN: "arn:aws:secretsmanager:us-east-1:111122223333:secret:llmq/dev/id-salt-MnOpQr"},
 		Timing: Timing{
 			AttemptTimeout: 180 * time.Second, FirstContent: 120 * time.Second, StreamStall: time.Minute, RTCapacityWait: 30 * time.Second, SQSSendTimeout: 5 * time.Second, SQSBatchWait: 20 * time.Millisecond, Drain: 90 * time.Second,
