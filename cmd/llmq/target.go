@@ -11,6 +11,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/llm-queue/llmq/cmd/llmq/internal/remote"
+	"github.com/llm-queue/llmq/cmd/llmq/internal/table"
 	"github.com/llm-queue/llmq/local/beacon"
 )
 
@@ -170,6 +171,9 @@ func (a *app) open(base string, who remote.Authorizer) (*remote.Remote, error) {
 	r, err := remote.New(base, who)
 	if err != nil {
 		return nil, usageError{err.Error()}
+	}
+	r.Unrecorded = func() {
+		fmt.Fprintln(a.err, a.note("llmq: it is done, but no record of it was written to the state bucket; the admin function's log has it", table.Bad))
 	}
 	a.remotes = append(a.remotes, r)
 	return r, nil

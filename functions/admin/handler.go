@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -215,12 +216,18 @@ func newHandler(v verbs, k keyVerbs, l liveVerbs, g gate) handler {
 			return fail(llmq.AsError(err))
 		}
 		out, err := r.serve(ctx, by, asked{name: name, query: ev.QueryStringParameters, body: body})
+		if errors.Is(err, admin.ErrUnrecorded) { // it is done, and a key that was made is shown this once
+			return answer(http.StatusOK, map[string]string{headerAudit: "missing"}, out)
+		}
 		if err != nil {
 			return fail(llmq.AsError(err))
 		}
 		return answer(http.StatusOK, nil, out)
 	}
 }
+
+// headerAudit is "missing" where the state bucket took no record of what was done.
+const headerAudit = "X-LLMQ-Audit"
 
 // find looks a path up: as it is, or by its last part's place.
 func find(table map[string]route, path string) (r route, name string, known bool) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,28 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 				t.Errorf("Retry-After = %q", resp.Headers["Retry-After"])
 			}
 		})
+	}
+}
+
+// unrecorded revokes a key, of which no record is written.
+type unrecorded struct{ fakeKeys }
+
+func (unrecorded) RevokeKey(_ context.Context, by string, r admin.KeyRequest) (admin.KeyView, error) {
+	return admin.KeyView{KID: r.KID, RevokedBy: by}, fmt.Errorf("%w: the bucket is away", admin.ErrUnrecorded)
+}
+
+// KT7: what is done and not recorded is answered as done, and its operator is told.
+func TestHandler_TellsOfAMissingRecord(t *testing.T) {
+	t.Parallel()
+	ev := event("POST", "/keys/revoke", nil, "arn:ops")
+	ev.Body = `{"kid":"0123456789"}`
+	resp, err := newHandler(fakeVerbs{}, unrecorded{}, fakeLive{}, gate{iam: true})(t.Context(), ev)
+	if err != nil || resp.StatusCode != 200 || resp.Headers["X-LLMQ-Audit"] != "missing" || !strings.Contains(resp.Body, `"revoked_by":"arn:ops"`) {
+		t.Errorf("answer = %+v, %v", resp, err)
+	}
+	resp, err = newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{iam: true})(t.Context(), ev)
+	if _, told := resp.Headers["X-LLMQ-Audit"]; err != nil || told {
+		t.Errorf("recorded: %+v, %v", resp.Headers, err)
 	}
 }
 

@@ -43,7 +43,7 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 	}
 	return admin.NewOperator(a, admin.OperatorDeps{
 		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes,
-		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Log: p.Log,
+		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Trail: p.Trail(),
 	}), nil
 }
 
@@ -53,5 +53,5 @@ func keys(p *wiring.Process) (*admin.Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	return admin.NewKeys(registry, p.Catalogue, p.Log), nil
+	return admin.NewKeys(registry, p.Catalogue, p.Trail()), nil
 }

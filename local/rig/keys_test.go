@@ -1,12 +1,19 @@
 package rig_test
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/fakellm/server"
@@ -46,6 +53,45 @@ func askWith(t *testing.T, r *rig.Rig, key, model, lane string) (status int, cod
 	}
 	defer resp.Body.Close() // only the header matters
 	return resp.StatusCode, resp.Header.Get("X-LLMQ-Error-Code"), resp.Header
+}
+
+// KT7: through the real admin function, each change leaves an object of its own in the state bucket, the making of the first key among them.
+func TestAudit_EachVerbLeavesAnObject(t *testing.T) {
+	t.Parallel()
+	r := ownRig(t, rig.Options{})
+	var done map[string]any
+	if status := operate(t, r, "POST", "/settings/set", map[string]any{"model": rig.ModelChat, "set": map[string]any{"max_concurrency": 7}}, &done); status != 200 {
+		t.Fatalf("set: %d %v", status, done)
+	}
+	if status := operate(t, r, "POST", "/queues/pause", map[string]any{"model": rig.ModelChat, "lane": "bg"}, &done); status != 200 {
+		t.Fatalf("pause: %d %v", status, done)
+	}
+	if status := operate(t, r, "POST", "/queues/redrive", map[string]any{"model": rig.ModelChat, "lane": "bg", "dry_run": true}, &done); status != 200 {
+		t.Fatalf("dry run: %d %v", status, done)
+	}
+	store := s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: &r.Config.Storage.Endpoint, UsePathStyle: true, Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
+	})
+	ctx := within(t, time.Minute)
+	list, err := store.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &r.Config.Storage.StateBucket, Prefix: aws.String("audit/")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range list.Contents {
+		out, err := store.GetObject(ctx, &s3.GetObjectInput{Bucket: &r.Config.Storage.StateBucket, Key: o.Key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var record struct{ By, Verb string }
+		if err := errors.Join(json.NewDecoder(out.Body).Decode(&record), out.Body.Close()); err != nil || record.By != "local admin key" {
+			t.Errorf("%s: %+v (%v)", *o.Key, record, err)
+		}
+		got = append(got, record.Verb)
+	}
+	if want := []string{"keys create", "settings set", "pause"}; !slices.Equal(got, want) {
+		t.Errorf("recorded: %q, want %q", got, want)
+	}
 }
 
 // A15, KT3, KT4, SEC03: through the real functions. A key is created by the admin API, calls what it lists and nothing else, is

@@ -42,9 +42,9 @@ type Governed struct {
 func (o *Operator) Govern(ctx context.Context) Governed {
 	start := time.Now()
 	run := o.govern(ctx)
-	log := o.deps.Log.InfoContext
+	log := o.deps.Trail.Log.InfoContext
 	if run.Error != "" {
-		log = o.deps.Log.WarnContext
+		log = o.deps.Trail.Log.WarnContext
 	}
 	log(ctx, "governor_ran", "sources", run.Sources, "moved", run.Moved, "failed", run.Failed, "requests", run.Requests, "forecast", run.Forecast,
 		"error", run.Error, "took_ms", time.Since(start).Milliseconds())
@@ -118,10 +118,10 @@ func (o *Operator) obey(ctx context.Context, lim limits, byLane map[llmq.Lane]li
 func (o *Operator) logMove(ctx context.Context, p place, s queue.Source, d governor.Decision, err error) {
 	args := []any{"queue", string(p.queue), "from", s.MaxConcurrency, "to", d.Want, "reason", string(d.Reason)}
 	if err != nil {
-		o.deps.Log.WarnContext(ctx, "governor_move_failed", append(args, "error", err)...)
+		o.deps.Trail.Log.WarnContext(ctx, "governor_move_failed", append(args, "error", err)...)
 		return
 	}
-	o.deps.Log.InfoContext(ctx, "governor_moved", args...)
+	o.deps.Trail.Log.InfoContext(ctx, "governor_moved", args...)
 }
 
 func governs(l llmq.Lane) bool { return slices.Contains(governor.Lanes(), l) }

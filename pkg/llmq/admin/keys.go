@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -16,12 +15,12 @@ import (
 type Keys struct {
 	registry  *auth.Registry
 	catalogue llmq.Catalogue
-	log       *slog.Logger
+	trail     Trail
 }
 
 // NewKeys makes the verbs. Keys may only list what the catalogue has.
-func NewKeys(r *auth.Registry, c llmq.Catalogue, log *slog.Logger) *Keys {
-	return &Keys{registry: r, catalogue: c, log: log}
+func NewKeys(r *auth.Registry, c llmq.Catalogue, t Trail) *Keys {
+	return &Keys{registry: r, catalogue: c, trail: t}
 }
 
 // CreateKeyRequest asks for a new key. A list that is left out is empty, and an empty list means none.
@@ -102,8 +101,13 @@ const onceNote = "this is the only time that the key is shown"
 // CreateKey makes a key.
 func (k *Keys) CreateKey(ctx context.Context, by string, r CreateKeyRequest) (made NewKey, err error) {
 	defer func() {
-		k.audit(ctx, by, "keys create", err, "kid", made.View.KID, "tenant", llmq.Clip(r.Tenant, 48), "name", llmq.Clip(r.Name, 100),
-			"models", len(r.Models), "expires_at", made.View.ExpiresAt)
+		d := deed{by: by, verb: "keys create", args: []any{
+			"kid", made.View.KID, "tenant", llmq.Clip(r.Tenant, 48), "name", llmq.Clip(r.Name, 100), "models", len(r.Models), "expires_at", made.View.ExpiresAt,
+		}}
+		if err == nil {
+			d.after = made.View
+		}
+		err = k.trail.record(ctx, d, err)
 	}()
 	if err := noKeyIn(r); err != nil {
 		return NewKey{}, err
@@ -127,12 +131,11 @@ func (k *Keys) CreateKey(ctx context.Context, by string, r CreateKeyRequest) (ma
 // RotateKey gives a key a new secret, beside which the old one holds for a while.
 func (k *Keys) RotateKey(ctx context.Context, by string, r RotateKeyRequest) (made NewKey, err error) {
 	overlap := auth.DefaultOverlap
+	d := deed{by: by, verb: "keys rotate"}
 	defer func() {
-		k.audit(ctx, by, "keys rotate", err, "kid", loggedKID(r.KID), "overlap_hours", int(overlap.Hours()), "expires_at", made.View.ExpiresAt)
+		d.args = []any{"kid", loggedKID(r.KID), "overlap_hours", int(overlap.Hours()), "expires_at", made.View.ExpiresAt}
+		err = k.trail.record(ctx, d, err)
 	}()
-	if err := auth.CheckKID(r.KID); err != nil {
-		return NewKey{}, err
-	}
 	if r.OverlapHours != nil {
 		if *r.OverlapHours < 0 || *r.OverlapHours > int(auth.MaxOverlap.Hours()) {
 			return NewKey{}, llmq.Errorf(llmq.CodeInvalidRequest, "overlap_hours must be 0 to %d", int(auth.MaxOverlap.Hours())).At("overlap_hours")
@@ -143,20 +146,31 @@ func (k *Keys) RotateKey(ctx context.Context, by string, r RotateKeyRequest) (ma
 	if err != nil {
 		return NewKey{}, err
 	}
+	before, err := k.ShowKey(ctx, r.KID)
+	if err != nil {
+		return NewKey{}, err
+	}
 	issued, err := k.registry.Rotate(ctx, r.KID, overlap, life)
 	if err != nil {
 		return NewKey{}, err
 	}
+	d.before, d.after = before, view(issued.Record)
 	return NewKey{Key: issued.Key, View: view(issued.Record), Note: onceNote}, nil
 }
 
 // RevokeKey ends a key: doors refuse it within 30 s, and queued calls that it made end as key_revoked when they are taken next.
 func (k *Keys) RevokeKey(ctx context.Context, by string, r KeyRequest) (v KeyView, err error) {
-	defer func() { k.audit(ctx, by, "keys revoke", err, "kid", loggedKID(r.KID)) }()
+	d := deed{by: by, verb: "keys revoke", args: []any{"kid", loggedKID(r.KID)}}
+	defer func() { err = k.trail.record(ctx, d, err) }()
+	before, err := k.ShowKey(ctx, r.KID)
+	if err != nil {
+		return KeyView{}, err
+	}
 	record, err := k.registry.Revoke(ctx, by, r.KID)
 	if err != nil {
 		return KeyView{}, err
 	}
+	d.before, d.after = before, view(record)
 	return view(record), nil
 }
 
@@ -262,9 +276,4 @@ func view(r *auth.Record) KeyView {
 		v.State = KeyExpired
 	}
 	return v
-}
-
-// audit logs a verb of keys as those of queues are logged.
-func (k *Keys) audit(ctx context.Context, by, verb string, err error, args ...any) {
-	audit(ctx, k.log, by, verb, err, args...)
 }

@@ -18,7 +18,7 @@ import (
 func newKeys() (*Keys, *authtest.Keys, *bytes.Buffer) {
 	k, log := authtest.New(), &bytes.Buffer{}
 	c := llmq.NewCatalogue([]llmq.Model{{Alias: "chat-a", Targets: []llmq.Target{{Model: "chat-a", Name: "main"}}}})
-	return NewKeys(k.Registry, c, slog.New(slog.NewTextHandler(log, nil))), k, log
+	return NewKeys(k.Registry, c, Trail{slog.New(slog.NewTextHandler(log, nil)), k.Objects}), k, log
 }
 
 // A15, KT2, KT7: a key is shown once; nothing else that a verb returns or logs holds a piece of it, and each change is logged
@@ -165,7 +165,8 @@ func TestVerbs_NeitherLogNorEchoAKey(t *testing.T) {
 				t.Errorf("create, %s: %v", name, err)
 			}
 		}
-		audit(ctx, v.log, "arn:ops", "pause", llmq.Errorf(llmq.CodeInvalidRequest, "no queue %q", llmq.Clip(key, 40)).Because(errors.New(key)), "queue", llmq.Clip(key, 40))
+		pause := deed{by: "arn:ops", verb: "pause", args: []any{"queue", llmq.Clip(key, 40)}}
+		pause.log(ctx, v.trail.Log, llmq.Errorf(llmq.CodeInvalidRequest, "no queue %q", llmq.Clip(key, 40)).Because(errors.New(key)))
 	}
 	if strings.Contains(log.String(), secret[:6]) {
 		t.Errorf("a piece of the key is logged:\n%s", log)

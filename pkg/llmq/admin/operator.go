@@ -1,13 +1,10 @@
 package admin
 
 import (
-	"context"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
-	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/forecast"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
@@ -28,7 +25,7 @@ type OperatorDeps struct {
 	Governed bool // whether the governor is on
 	Forecast *forecast.Store
 	Senders  queue.Senders // whose messages workers take: a redrive sends no others again
-	Log      *slog.Logger
+	Trail    Trail
 }
 
 // Operator serves the verbs that change something, and the governor. It is safe for concurrent
@@ -105,29 +102,4 @@ func (o *Operator) find(alias string, lane llmq.Lane) (place, error) {
 		return place{m, lane, o.Names.Model(alias, lane)}, nil
 	}
 	return place{}, llmq.Errorf(llmq.CodeModelNotFound, "no model %q is configured", llmq.Clip(alias, 80)).At("model")
-}
-
-// audit logs a verb, whoever was refused included (SECURITY-DESIGN KT7). Arguments name queues, models and counts, never
-// what a message holds.
-func (o *Operator) audit(ctx context.Context, by, verb string, err error, args ...any) {
-	audit(ctx, o.deps.Log, by, verb, err, args...)
-}
-
-func audit(ctx context.Context, log *slog.Logger, by, verb string, err error, args ...any) {
-	args = append([]any{"by", by, "verb", verb}, args...)
-	for i, a := range args {
-		if s, is := a.(string); is { // what was asked for may be a key that was pasted in the wrong place (KT2)
-			args[i] = auth.Redact(s)
-		}
-	}
-	if err == nil {
-		log.InfoContext(ctx, "operator_verb", args...)
-		return
-	}
-	e := llmq.AsError(err)
-	args = append(args, "code", string(e.Code), "error", auth.Redact(e.Message))
-	if e.Err != nil {
-		args = append(args, "cause", auth.Redact(e.Err.Error()))
-	}
-	log.WarnContext(ctx, "operator_verb_failed", args...)
 }

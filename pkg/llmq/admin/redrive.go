@@ -98,9 +98,16 @@ func hopeless(reason string) bool {
 // again, under the same id and the same generation, so that its claim lets one of the two run.
 func (o *Operator) Redrive(ctx context.Context, by string, r RedriveRequest) (out Redriven, err error) {
 	defer func() {
-		o.audit(ctx, by, "redrive", err, "model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20), "reason", llmq.Clip(r.Reason, 64),
+		d := deed{by: by, verb: "redrive", args: []any{
+			"model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20), "reason", llmq.Clip(r.Reason, 64),
 			"queue", llmq.Clip(string(cmp.Or(out.Queue, r.Queue)), 80), "dry_run", r.DryRun, "max_rate", r.MaxRate, "moved", out.Moved,
-			"left_alone", out.leftAlone(), "done", out.Done)
+			"left_alone", out.leftAlone(), "done", out.Done,
+		}}
+		if r.DryRun { // it changes nothing
+			d.log(ctx, o.deps.Trail.Log, err)
+			return
+		}
+		err = o.deps.Trail.record(ctx, d, err)
 	}()
 	p, err := o.pick(r.Queue, r.Model, r.Lane)
 	if err != nil {
@@ -215,7 +222,7 @@ func (rd *redrive) interrupted(c cursor, err error) (Redriven, error) {
 	if rd.out.Moved == c.Moved { // nothing was done that would have to be told
 		return Redriven{}, err
 	}
-	rd.deps.Log.Warn("redrive page cut short", "queue", string(rd.place.queue), "error", err)
+	rd.deps.Trail.Log.Warn("redrive page cut short", "queue", string(rd.place.queue), "error", err)
 	rd.out.Cursor = c.after(rd.ask, rd.out)
 	return rd.out, nil
 }
@@ -338,7 +345,7 @@ func (rd *redrive) rehearse(ctx context.Context, until time.Time, depth queue.De
 		defer cancel()
 		for _, err := range rd.deps.Queue.Extend(giveBack, rd.place.queue.DLQ(), seen) {
 			if err != nil { // it comes back by itself
-				rd.deps.Log.Debug("dead letter stays hidden for a while", "queue", string(rd.place.queue), "error", err)
+				rd.deps.Trail.Log.Debug("dead letter stays hidden for a while", "queue", string(rd.place.queue), "error", err)
 			}
 		}
 	}()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +27,7 @@ type SettingsDeps struct {
 	Store  *live.Store
 	Valkey redis.UniversalClient
 	Space  keys.Space
-	Log    *slog.Logger
+	Trail  Trail
 }
 
 // NewSettings makes the verbs.
@@ -196,7 +195,7 @@ const mostTries = 5
 // change stores what edit makes of what is stored, once it is known to be valid, and audits it. fault ends it at once.
 func (s *Settings) change(ctx context.Context, by, verb string, revision *int, fault error, edit func(config.Overrides) (config.Overrides, error)) (done Changed, err error) {
 	defer func() {
-		audit(ctx, s.deps.Log, by, verb, err, "revision", done.Revision, "changed", done.Changed)
+		err = s.deps.Trail.record(ctx, deed{by: by, verb: verb, args: []any{"revision", done.Revision, "changed", done.Changed}}, err)
 	}()
 	if fault != nil {
 		return Changed{}, fault

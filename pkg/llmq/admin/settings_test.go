@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
@@ -37,6 +38,8 @@ type liveRig struct {
 	valkey redis.UniversalClient
 	space  keys.Space
 	log    *bytes.Buffer
+
+	records authtest.Objects // the state bucket
 }
 
 func newLiveRig(t *testing.T, env ...string) *liveRig {
@@ -47,7 +50,7 @@ func newLiveRig(t *testing.T, env ...string) *liveRig {
 	}
 	r := &liveRig{valkey: luatest.Pipe(t, llmqtest.NewMiniredis(t)), space: luatest.Space(), log: &bytes.Buffer{}}
 	r.store = live.New(r.valkey, r.space)
-	r.Settings = NewSettings(SettingsDeps{Config: cfg, Store: r.store, Valkey: r.valkey, Space: r.space, Log: slog.New(slog.NewJSONHandler(r.log, nil))})
+	r.Settings = NewSettings(SettingsDeps{Config: cfg, Store: r.store, Valkey: r.valkey, Space: r.space, Trail: Trail{slog.New(slog.NewJSONHandler(r.log, nil)), &r.records}})
 	return r
 }
 

@@ -18,6 +18,7 @@ import (
 
 	local "github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 )
@@ -39,6 +40,7 @@ type rig struct {
 	sources *fakeSources
 	bodies  fakeBodies
 	log     *bytes.Buffer
+	records authtest.Objects // the state bucket
 	inForce InForce
 }
 
@@ -70,7 +72,7 @@ func newRig(t *testing.T) *rig {
 	}
 	r.Operator = NewOperator(
 		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue, Bodies: r.bodies, InForce: func(context.Context) InForce { return r.inForce }}),
-		OperatorDeps{Queue: r.queue, Sources: r.sources, Lanes: lanes, Senders: senders(), Log: slog.New(slog.NewTextHandler(r.log, nil))},
+		OperatorDeps{Queue: r.queue, Sources: r.sources, Lanes: lanes, Senders: senders(), Trail: Trail{slog.New(slog.NewTextHandler(r.log, nil)), &r.records}},
 	)
 	return r
 }

@@ -103,9 +103,16 @@ func (o *Operator) ResetBreaker(ctx context.Context, by string, r TargetRequest)
 }
 
 func (o *Operator) forget(ctx context.Context, by, verb string, r TargetRequest, what func(*luascript.Batch, llmq.Target) luascript.Pending[bool]) (out Forgotten, err error) {
-	defer func() { o.audit(ctx, by, verb, err, "model", r.Model, "target", r.Target, "changed", out.Changed) }()
+	d := deed{by: by, verb: verb}
+	defer func() {
+		d.args = []any{"model", llmq.Clip(r.Model, 80), "target", llmq.Clip(r.Target, 80), "changed", out.Changed}
+		err = o.deps.Trail.record(ctx, d, err)
+	}()
 	chosen, err := o.pickTargets(r)
 	if err != nil {
+		return Forgotten{}, err
+	}
+	if d.before, err = o.Limiter(ctx, r); err != nil {
 		return Forgotten{}, err
 	}
 	var b luascript.Batch

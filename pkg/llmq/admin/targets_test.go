@@ -23,7 +23,7 @@ func (r *liveRig) operator(t *testing.T) *Operator {
 	if err := b.Run(t.Context(), r.valkey); err != nil {
 		t.Fatal(err)
 	}
-	return NewOperator(a, OperatorDeps{Log: slog.New(slog.NewJSONHandler(r.log, nil))})
+	return NewOperator(a, OperatorDeps{Trail: Trail{slog.New(slog.NewJSONHandler(r.log, nil)), &r.records}})
 }
 
 // failing makes n calls of a target that fail.

@@ -28,7 +28,7 @@ type Purged struct {
 // queue was purged in the last minute.
 func (o *Operator) Purge(ctx context.Context, by string, r PurgeRequest) (done Purged, err error) {
 	defer func() {
-		o.audit(ctx, by, "purge", err, "queue", llmq.Clip(string(r.Queue), 80), "messages", done.Messages)
+		err = o.deps.Trail.record(ctx, deed{by: by, verb: "purge", args: []any{"queue", llmq.Clip(string(r.Queue), 80), "messages", done.Messages}}, err)
 	}()
 	if err := o.checkQueue(r.Queue); err != nil {
 		return Purged{}, err
@@ -94,17 +94,21 @@ func (o *Operator) flip(ctx context.Context, by string, r SwitchRequest, enable 
 	if enable {
 		verb, note = "resume", "calls that waited are handed out once the state is Enabled; those whose deadline has passed end as expired"
 	}
+	d := deed{by: by, verb: verb}
 	defer func() {
-		o.audit(ctx, by, verb, err, "model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20),
-			"queue", llmq.Clip(string(cmp.Or(done.Queue, r.Queue)), 80), "state", string(done.State))
+		d.args = []any{
+			"model", llmq.Clip(r.Model, 80), "lane", llmq.Clip(string(r.Lane), 20), "queue", llmq.Clip(string(cmp.Or(done.Queue, r.Queue)), 80), "state", string(done.State),
+		}
+		err = o.deps.Trail.record(ctx, d, err)
 	}()
 	p, err := o.pick(r.Queue, r.Model, r.Lane)
 	if err != nil {
 		return Switched{}, err
 	}
 	for wait := time.Second; ; wait *= 2 {
-		s, err := o.flipOnce(ctx, p, enable)
+		was, s, err := o.flipOnce(ctx, p, enable)
 		if err == nil {
+			d.before, d.after = was.State, s.State
 			return Switched{Queue: p.queue, State: s.State, Note: note}, nil
 		}
 		passing := errors.Is(err, queue.ErrBusy) || errors.Is(err, queue.ErrThrottled)
@@ -119,17 +123,18 @@ func (o *Operator) flip(ctx context.Context, by string, r SwitchRequest, enable 
 const longestBusyWait = 8 * time.Second
 
 // flipOnce asks for the change, unless the source is there or on its way.
-func (o *Operator) flipOnce(ctx context.Context, p place, enable bool) (queue.Source, error) {
+func (o *Operator) flipOnce(ctx context.Context, p place, enable bool) (was, is queue.Source, err error) {
 	list, err := o.deps.Sources.List(ctx, o.deps.Lanes[p.lane].Worker)
 	s, err := listed{list, err}.of(p.queue)
 	if err != nil {
-		return queue.Source{}, err
+		return queue.Source{}, queue.Source{}, err
 	}
 	running := s.State == queue.SourceEnabled || s.State == queue.SourceEnabling
 	if enable && running || !enable && s.State.Paused() {
-		return s, nil
+		return s, s, nil
 	}
-	return o.deps.Sources.SetEnabled(ctx, s.ID, enable)
+	is, err = o.deps.Sources.SetEnabled(ctx, s.ID, enable)
+	return s, is, err
 }
 
 func explainSwitch(p place, err error) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/admin"
 	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keystore"
 )
@@ -17,6 +18,15 @@ func (p *Process) keyObjects() (auth.Objects, error) {
 		return nil, llmq.Errorf(llmq.CodeConfiguration, "storage.state_bucket is missing, and keys lie there; the deployment sets LLMQ_S3_STATE_BUCKET")
 	}
 	return keystore.New(p.s3(), p.Config.Storage.StateBucket), nil
+}
+
+// Trail records what operators do.
+func (p *Process) Trail() admin.Trail {
+	t := admin.Trail{Log: p.Log}
+	if objects, err := p.keyObjects(); err == nil { // else its records say that there is none
+		t.Objects = objects
+	}
+	return t
 }
 
 // s3 is a client of the bucket server.

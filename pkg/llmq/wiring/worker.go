@@ -80,7 +80,7 @@ func (p *Process) Admin() *admin.Admin {
 
 // Settings is the verbs of what holds while processes run.
 func (p *Process) Settings() *admin.Settings {
-	return admin.NewSettings(admin.SettingsDeps{Config: p.Config, Store: p.settings, Valkey: p.valkey, Space: p.space, Log: p.Log})
+	return admin.NewSettings(admin.SettingsDeps{Config: p.Config, Store: p.settings, Valkey: p.valkey, Space: p.space, Trail: p.Trail()})
 }
 
 // AdminKey is the local key of the admin API.

@@ -41,6 +41,9 @@ type Remote struct {
 	base      *url.URL
 	authorize Authorizer
 	client    *http.Client
+
+	// Unrecorded, where it is set, is called for what was done and of which no record was written.
+	Unrecorded func()
 }
 
 const (
@@ -136,6 +139,9 @@ func (r *Remote) Do(ctx context.Context, method, path string, header http.Header
 		return nil, &Unreachable{Host: r.Host(), Err: err}
 	}
 	if resp.StatusCode/100 == 2 {
+		if resp.Header.Get("X-LLMQ-Audit") == "missing" && r.Unrecorded != nil {
+			r.Unrecorded()
+		}
 		return resp, nil
 	}
 	defer resp.Body.Close() // an error's few bytes
