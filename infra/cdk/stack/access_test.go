@@ -99,6 +99,7 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 		"logs:CreateLogStream log /aws/lambda/llmq-dev-admin", "logs:PutLogEvents log /aws/lambda/llmq-dev-admin",
 		"elasticache:Connect cache", "elasticache:Connect user llmq-dev-admin",
 		"s3:GetObject bucket/keys/*", "s3:PutObject bucket/keys/*", "s3:ListBucket AWS::S3::Bucket", "s3:PutObject bucket/off/*",
+		"s3:PutObject bucket/audit/* if it is new",
 		"secretsmanager:GetSecretValue AWS::SecretsManager::Secret",
 	}
 	for _, q := range []string{"llm-dev-nova-rt", "llm-dev-nova", "llm-dev-nova-bulk", "llm-dev-mini-rt", "llm-dev-mini", "llm-dev-mini-bulk"} {
@@ -132,6 +133,9 @@ func TestRoles_MayDoThisAndNothingElse(t *testing.T) {
 			when := ""
 			if c := at(st, "Condition", "StringEquals", "bedrock:InferenceProfileArn"); c != nil {
 				when = " if bedrock:InferenceProfileArn is " + resolved(c)
+			}
+			if at(st, "Condition", "Null", "s3:if-none-match") == "false" {
+				when = " if it is new"
 			}
 			for _, action := range listOf(at(st, "Action")) {
 				for _, r := range listOf(at(st, "Resource")) {
@@ -191,6 +195,7 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 		"/res/*":        "bodies of results: likewise",
 		"/spill/*":      "replies that were not stored: likewise",
 		"/keys/*":       "records of keys: likewise",
+		"/audit/*":      "records of operators' verbs: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
 		"*":                       "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
 		":alarm:llmq-prod-new-version-*": "those of the functions that are rolled out bit by bit",
@@ -313,15 +318,15 @@ func TestBucket_RequestsOutliveQueueAndDeadLetters(t *testing.T) {
 	})
 }
 
-// DP1, DP2, EG4: what a service does with our role for its caller, as Bedrock where a body names an s3Location, reads no prompt.
+// DP1, DP2, EG4: what a service does with our role for its caller, as Bedrock where a body names an s3Location, reads no prompt and no key.
 func TestBucket_Denies(t *testing.T) {
 	all := []string{
 		`s3:* if {"Bool":{"aws:SecureTransport":"false"}}`,
 		`s3:* if {"NumericLessThan":{"s3:TlsVersion":1.2}}`,
 		`s3:* if {"StringNotEquals":{"aws:PrincipalAccount":{"Ref":"AWS::AccountId"}}}`,
+		`s3:GetObject if {"Bool":{"aws:ViaAWSService":"true"}}`,
 	}
-	want := map[string][]string{"KeysState": all, "StorageDa": append(slices.Clone(all),
-		`s3:GetObject if {"Bool":{"aws:ViaAWSService":"true"}}`)}
+	want := map[string][]string{"KeysState": all, "StorageDa": all}
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
 		got := map[string][]string{}
 		for id, p := range tpl.of("AWS::S3::BucketPolicy") {

@@ -8,7 +8,8 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-// keyring is where the records of callers' keys lie, and the secret that seals them (SECURITY-DESIGN KT2, KT3).
+// keyring is where the records of callers' keys and of what operators did lie, and the secret that seals the keys
+// (SECURITY-DESIGN KT2, KT3, KT7).
 type keyring struct {
 	bucket awss3.Bucket
 	pepper *string // ARN
@@ -30,7 +31,10 @@ func newKeyring(s awscdk.Stack, env Environment) keyring {
 	deny(b, "OnlyThisAccount", "s3:*", map[string]any{
 		"StringNotEquals": map[string]any{"aws:PrincipalAccount": s.Account()},
 	})
-	output(scope, "StateBucket", b.BucketName(), "bucket of callers' keys")
+	deny(b, "NoServiceReadsForItsCaller", "s3:GetObject", map[string]any{ // as of the data bucket
+		"Bool": map[string]any{"aws:ViaAWSService": "true"},
+	})
+	output(scope, "StateBucket", b.BucketName(), "bucket of callers' keys and of what operators did")
 	k := keyring{bucket: b, pepper: jsii.String(env.Config.KeyPepper.ARN)}
 	if env.Config.KeyPepper.ARN == "" {
 		k.pepper = newPepper(scope, env).SecretArn()
@@ -71,4 +75,11 @@ func (k keyring) grantVerbs(m member) {
 		"StringLike": map[string]any{"s3:prefix": "keys/*"},
 	}, k.bucket.BucketArn())
 	m.allow("ReadKeyPepper", []string{"secretsmanager:GetSecretValue"}, k.pepper)
+}
+
+// grantTrail lets operators' verbs leave records: new objects alone, and none is read or written again.
+func (k keyring) grantTrail(m member) {
+	m.allowWhen("RecordVerbs", []string{"s3:PutObject"}, &map[string]any{
+		"Null": map[string]any{"s3:if-none-match": "false"},
+	}, k.bucket.ArnForObjects(jsii.String("audit/*")))
 }

@@ -49,6 +49,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	}
 	grantAdmin(operator, env, queues, store)
 	keys.grantVerbs(operator)
+	keys.grantTrail(operator)
 	cache.admit(operator, cache.admin)
 
 	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, keys: keys, senders: []member{door, operator}, workers: allWorkers}
