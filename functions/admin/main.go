@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	log := wiring.Logger(slog.LevelInfo)
+	log := wiring.Logger(os.Environ())
 	h, err := wire(os.Environ(), log)
 	if err != nil {
 		log.Error("the function can't start", "error", err)

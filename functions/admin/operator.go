@@ -43,7 +43,7 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 	}
 	return admin.NewOperator(a, admin.OperatorDeps{
 		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes,
-		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Trail: p.Trail(),
+		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Trail: p.Trail(), Metrics: p.Metrics(),
 	}), nil
 }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"log/slog"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -12,7 +11,7 @@ import (
 )
 
 func main() {
-	log := wiring.Logger(slog.LevelInfo)
+	log := wiring.Logger(os.Environ())
 	p, err := wiring.Start(os.Environ(), log)
 	if err != nil {
 		log.Error("the function can't start", "error", err)

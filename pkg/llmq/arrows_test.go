@@ -59,7 +59,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/forecast":            state,
 		"pkg/llmq/claims":              append(slices.Clone(state), jsontext),
 		"pkg/llmq/engine": append(slices.Clone(state), jsontext,
-			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/retry$", self+"/fallback$"),
+			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/retry$", self+"/fallback$", self+"/telemetry$"),
 		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson, opbody,
 			self+"/claims$", self+"/results$", self+"/queue$", self+"/capacity$", self+"/engine$", self+"/provider$", self+"/retry$", self+"/fallback$",
 			self+"/routing$", self+"/telemetry$", self+"/internal/strictjson", self+"/forecast$"),
@@ -101,7 +101,7 @@ func TestArrows_FunctionsLinkNoTestCode(t *testing.T) {
 		"testing", module + "local/", module + "pkg/llmq/llmqtest", module + "pkg/llmq/auth/authtest", module + "pkg/llmq/client/clienttest", module + "pkg/llmq/provider/providertest",
 		module + "pkg/llmq/provider/cassette", module + "infra/",
 		"github.com/alicebob/miniredis", "github.com/johannesboyne/gofakes3", "github.com/google/go-cmp", "pgregory.net/rapid",
-		"go.uber.org/goleak", "github.com/aws/aws-cdk-go", "github.com/openai/openai-go", "github.com/santhosh-tekuri/jsonschema",
+		"github.com/prometheus", "go.uber.org/goleak", "github.com/aws/aws-cdk-go", "github.com/openai/openai-go", "github.com/santhosh-tekuri/jsonschema",
 	}
 	for _, fn := range []string{"enqueue", "worker", "admin"} {
 		for _, dep := range deps(t, "functions/"+fn) {

@@ -21,6 +21,7 @@ import (
 func (o *Operator) foresee(ctx context.Context, lim limits, byLane map[llmq.Lane]listed) (int, error) {
 	models := o.Catalogue.Models()
 	depths := o.depths(ctx)
+	o.gaugeDepths(depths)
 	var reads luascript.Batch
 	recalls := make([]luascript.Pending[forecast.Memory], len(models))
 	for i, m := range models {

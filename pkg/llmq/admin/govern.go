@@ -58,6 +58,7 @@ func (o *Operator) govern(ctx context.Context) Governed {
 		run.Error = "limits unknown, nothing changed: " + lim.err.Error()
 		return run
 	}
+	o.gauge(lim)
 	byLane := o.listAll(ctx, llmq.Lanes())
 	foreseen, err := o.foresee(ctx, lim, byLane)
 	if o.deps.Governed {

@@ -7,6 +7,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/forecast"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // LaneRule is what the verbs know of a lane's deployment.
@@ -26,6 +27,7 @@ type OperatorDeps struct {
 	Forecast *forecast.Store
 	Senders  queue.Senders // whose messages workers take: a redrive sends no others again
 	Trail    Trail
+	Metrics  *telemetry.Recorder // nil: nothing is counted
 }
 
 // Operator serves the verbs that change something, and the governor. It is safe for concurrent

@@ -173,14 +173,18 @@ func (c *Client) Close() { c.replays.close() }
 func (c *Client) Do(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
 	ctx, cancel := context.WithDeadline(ctx, r.Deadline.Add(grace))
 	defer cancel()
+	began := time.Now()
 	reply, err := c.do(ctx, r)
 	if err == nil {
+		c.traceAnswered(ctx, r, began, reply.Meta, nil)
 		return reply, nil
 	}
 	if c.cfg.CancelWithContext && errors.Is(ctx.Err(), context.Canceled) && cutOff(err) {
 		err = c.giveUp(ctx, r, err)
 	}
-	return nil, c.explain(ctx, r, err)
+	failure := c.explain(ctx, r, err)
+	c.traceAnswered(ctx, r, began, failure.Meta, failure)
+	return nil, failure
 }
 
 // explain makes an error one for the caller.

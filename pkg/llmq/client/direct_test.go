@@ -142,7 +142,7 @@ func TestDo_SilentQueueIsDoneWithout(t *testing.T) {
 		if err := r.metrics.FlushEMF(&out, "n"); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{`"llmq_direct_total":9`, `"llmq_queue_errors_total":3`, `"llmq_queue_direct":0`} {
+		for _, want := range []string{`"llmq_direct_total":9`, `"llmq_sqs_errors_total":3`, `"llmq_queue_direct":0`} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("metrics lack %s: %s", want, out.String())
 			}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
-	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
@@ -85,7 +83,7 @@ func (f *failover) moved(alias string, stored bool) bool {
 	return moved
 }
 
-func flag(set bool) int64 {
+func flag(set bool) float64 {
 	if set {
 		return 1
 	}
@@ -158,16 +156,10 @@ func (f *failover) completed(ctx context.Context, alias string) {
 // failed takes down a send that began then and failed. It reports whether the queue is at fault, rather than
 // the message or the deployment: then the call may be served without it.
 func (f *failover) failed(ctx context.Context, alias string, began time.Time, err error) bool {
-	cause := ""
-	switch {
-	case errors.Is(err, queue.ErrRefused):
-		cause = "refused"
-	case errors.Is(err, queue.ErrUnanswered):
-		cause = "timeout"
-	default:
+	cause := atFault(err)
+	if cause == "" {
 		return false
 	}
-	f.metrics.Count(telemetry.QueueErrors, telemetry.Labels{Model: alias, Cause: cause}, 1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
 	defer cancel()
 	if cause == "timeout" && (!f.quiet(began) || f.count(ctx, alias) < f.silent) {

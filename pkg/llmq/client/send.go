@@ -10,6 +10,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/routing"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // storeLost is why the state store could not be used before the request was sent.
@@ -160,10 +161,13 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 	began := time.Now()
 	sending, cancel := context.WithTimeout(ctx, time.Until(r.Deadline)/2)
 	defer cancel()
-	err = carrier.Send(sending, c.cfg.Names.Model(m.Alias, m.Queue(r.Lane)), queue.Outgoing{
+	to := c.cfg.Names.Model(m.Alias, m.Queue(r.Lane))
+	err = carrier.Send(sending, to, queue.Outgoing{
 		Body: body, Group: llmq.TenantHash(r.Tenant), Delay: wholeSeconds(delay),
 		Attributes: map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())},
 	})
+	c.countSend(m, r.Lane, err)
+	c.traceSent(ctx, r, to, time.Since(began), err)
 	switch {
 	case err == nil && c.failover != nil:
 		c.failover.completed(ctx, m.Alias)
@@ -173,6 +177,26 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 		return queueDown{err}
 	}
 	return err
+}
+
+// countSend tells the metrics how a send to a model's queue went.
+func (c *Client) countSend(m llmq.Model, l llmq.Lane, err error) {
+	if cause := atFault(err); cause != "" {
+		c.Metrics.Count(telemetry.QueueErrors, telemetry.Labels{Model: m.Alias, Cause: cause}, 1)
+	} else if err == nil {
+		c.Metrics.Count(telemetry.Sent, telemetry.Labels{Model: m.Alias, Lane: string(m.Queue(l))}, 1)
+	}
+}
+
+// atFault names how the queue is at fault for a send that failed; "" where the message or the deployment is.
+func atFault(err error) string {
+	switch {
+	case errors.Is(err, queue.ErrRefused):
+		return "refused"
+	case errors.Is(err, queue.ErrUnanswered):
+		return "timeout"
+	}
+	return ""
 }
 
 // wholeSeconds rounds up, for queues know no parts of a second.

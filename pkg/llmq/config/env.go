@@ -25,6 +25,7 @@ type knob struct {
 func knobs() []knob {
 	return []knob{
 		{"LLMQ_CONFIG", "path of the configuration file. Default: llmq.yaml beside a function's code, else in the working directory", nil},
+		{logLevelVar, "the least that functions log: debug, info, warn or error. debug follows each call step by step, and is never a prompt or a reply. Default: info", overlay.logLevel},
 		{"LLMQ_LOCAL_PORT", "port that `make run` serves on; https is on the next one, the admin API on the one after. Default: 8080", nil},
 		{"LLMQ_ADMIN_URL", "where operators reach the admin API; not read by functions", nil},
 		{"LLMQ_ADMIN_KEY", "key of a local admin API; not read by functions", nil},

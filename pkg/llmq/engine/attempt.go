@@ -34,7 +34,9 @@ func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
 	}
 	start := time.Now()
 	resp, err := r.exchange(ctx, target)
-	r.advance(func(p *claims.Progress) { p.Provided += time.Since(start) })
+	took := time.Since(start)
+	r.advance(func(p *claims.Progress) { p.Provided += took })
+	r.traceAttempt(err, took)
 	return resp, err
 }
 

@@ -101,9 +101,11 @@ func (r *run) taken(ctx context.Context, wantSlot bool) {
 	if r.chain == nil {
 		r.advance(func(p *claims.Progress) { *p = r.claim.Progress })
 		r.meta.Takeovers = r.claim.Takeovers
+		r.traceStarted()
 		return
 	}
 	r.resume()
+	r.traceStarted()
 	if r.come().Step != 0 && wantSlot {
 		r.changeSlot(ctx)
 	}
@@ -169,7 +171,7 @@ func (r *run) misfit(ctx context.Context, err error) Verdict {
 		}
 		return refuse(llmq.Errorf(llmq.CodeConfiguration, "a key of the request in the state store has a wrong type, and its end could not be stored"))
 	}
-	r.log.Warn("a key of the request has a wrong type", "error", err, "keys", "llmq:*:{"+string(r.Request.RID())+"}",
+	r.log().Warn("a key of the request has a wrong type", "error", err, "keys", "llmq:*:{"+string(r.Request.RID())+"}",
 		"next_step", "delete the one of clm, sub and res that is not of its type: hash, hash, string")
 	after := misfitMost
 	if n := max(r.Receives-1, 0); n < 8 {
@@ -213,7 +215,7 @@ func (r *run) deferClaim(after time.Duration) func(context.Context) {
 		case err != nil:
 			r.storeFailed("defer", err)
 		case hold != claims.Kept:
-			r.log.Warn("claim not deferred", "hold", hold)
+			r.log().Warn("claim not deferred", "hold", hold)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -33,7 +32,7 @@ func (r *run) conclude(ctx, work context.Context, end ending) Verdict {
 		return r.finish(ctx, llmq.Result{Err: cancelled()}, end.slot)
 	case why != nil && end.result.Reply == nil:
 		// Ours no more: the new owner's result will stand. The slot goes back, for its socket is closed.
-		r.log.Warn("gave up", "error", why)
+		r.log().Warn("gave up", "error", why)
 		r.logSpent(reasonLost, end.slot)
 		r.settleSlot(context.WithoutCancel(ctx), end.slot)
 		return Verdict{Action: Leave, Reason: reasonLost}
@@ -71,7 +70,7 @@ func (r *run) expire(ctx context.Context) Verdict {
 	why.Meta = r.meta
 	stored, err := llmq.EncodeResult(llmq.Result{RID: r.Request.RID(), Tenant: r.Request.Tenant, BodyHash: r.hash, Err: why}, nil)
 	if err != nil {
-		r.log.Error("result not stored", "error", err)
+		r.log().Error("result not stored", "error", err)
 		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
 	late := r.lateReply(ctx)
@@ -124,7 +123,7 @@ func (r *run) expired(ctx context.Context, got claims.Expiry, why *llmq.Error) V
 	switch got.State {
 	case claims.Ended:
 		r.result = &llmq.Result{Err: why}
-		r.logFailure(ctx, slog.LevelInfo, "call_failed", why)
+		r.logFailure(ctx, why)
 		return Verdict{Action: Stored, Reason: string(why.Code)}
 	case claims.HasEnded:
 		return Verdict{Action: Stored, Reason: "already_stored", KeepBody: true} // it may be a dead one

@@ -121,7 +121,7 @@ func (r *run) say(ctx context.Context, owed []debt) ([]debt, error) {
 	if err := b.Run(ctx, r.Valkey); err != nil {
 		return nil, err
 	}
-	r.log.Debug("debts_paid", "count", len(said))
+	r.log().Debug("debts_paid", "count", len(said))
 	var next []debt
 	for i, answer := range heard {
 		if more := answer(); more != nil {
@@ -222,8 +222,8 @@ func paid() duty { return nil }
 // so once ([telemetry.Store]); what else the store refuses is a fault of ours.
 func (r *run) storeFailed(doing string, err error) {
 	if llmq.AsError(err).Code == llmq.CodeQueueUnavailable {
-		r.log.Debug("state store failed", "doing", doing, "error", err)
+		r.log().Debug("state store failed", "doing", doing, "error", err)
 		return
 	}
-	r.log.Warn("state store failed", "doing", doing, "error", err)
+	r.log().Warn("state store failed", "doing", doing, "error", err)
 }

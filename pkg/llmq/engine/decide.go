@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -26,7 +25,7 @@ const (
 	unknown
 )
 
-// String is for dead letters.
+// String is for dead letters and the trace.
 func (o outcome) String() string {
 	switch o {
 	case throttled:
@@ -138,7 +137,7 @@ func (r *run) decide(ctx context.Context, err error) *ending {
 		default: // says nothing about whether a repeat may help
 		}
 	})
-	r.remember(ctx, came, r.explain(came, err))
+	r.remember(came, r.explain(came, err))
 	return r.follow(ctx, came, err)
 }
 
@@ -154,8 +153,7 @@ func (r *run) cutShort(err error) capacity.Outcome {
 
 // remember keeps what the caller is told when no step is left: the last failure, but that of a target
 // that would never have served says less than that of one that might have.
-func (r *run) remember(ctx context.Context, came outcome, failure *llmq.Error) {
-	r.logFailure(ctx, slog.LevelDebug, "attempt_failed", failure)
+func (r *run) remember(came outcome, failure *llmq.Error) {
 	if r.failure == nil || came != targetFatal {
 		r.failure = failure
 	}
@@ -177,7 +175,7 @@ func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 		return &ending{result: llmq.Result{Err: r.failure}, slot: told}
 	case tryAgain:
 		d := r.patience().Decide(failureOf(came, err), triesOf(r.come()), r.window(), rand.Float64()) //nolint:gosec // spreads retries; nothing is secret
-		r.log.Debug("backoff", "move", d.Move.String(), "why", d.Why, "sleep_ms", d.After.Milliseconds(), "target", r.target().String())
+		r.traceBackoff(d)
 		switch d.Move {
 		case retry.Sleep:
 			if r.stopped() {
@@ -186,7 +184,7 @@ func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 			until := time.Now().Add(d.After)
 			if open := r.turn(ctx, told, nil); open > 0 {
 				// What opened it ends the target's tries: another would find it closed (FEATURES D6).
-				r.log.Info("breaker_open", "target", r.target().String(), "open_ms", open.Milliseconds())
+				r.log().Info("breaker_open", "target", r.target().String(), "open_ms", open.Milliseconds())
 				return r.goOn(ctx, told)
 			}
 			r.sleep(ctx, until)

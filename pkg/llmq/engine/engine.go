@@ -21,6 +21,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // Config bounds what the engine does.
@@ -35,7 +36,7 @@ type Config struct {
 	Fallback       fallback.Rules // where a request goes when its first target fails; zero is the model's own targets
 }
 
-// Deps are the engine's collaborators; all are required but Rules.
+// Deps are the engine's collaborators; all are required but Metrics and Rules.
 type Deps struct {
 	Valkey    redis.UniversalClient
 	Catalogue llmq.Catalogue
@@ -45,6 +46,7 @@ type Deps struct {
 	Results   *results.Store
 	Providers map[string]provider.Provider // by configured name
 	Log       *slog.Logger
+	Metrics   *telemetry.Recorder // nil: nothing is counted
 
 	// Rules are those that hold now. A call asks for them when it begins, and whenever it asks for a slot; the answer may
 	// take a look at the state store. Nil: Catalogue and Config.Fallback hold for good.
@@ -105,8 +107,10 @@ func New(cfg Config, d Deps) (*Engine, error) {
 type Call struct {
 	Request  llmq.Request
 	QueuedAt time.Time // when it was sent to the queue; zero if it was not
-	Receives int       // of its message, this one included; 0 where no message stands for it
-	Limit    time.Time // this process can't run past it; zero is no limit
+	// MessageID is its message's, for the log; "" where no message stands for it.
+	MessageID string
+	Receives  int       // of its message, this one included; 0 where no message stands for it
+	Limit     time.Time // this process can't run past it; zero is no limit
 	// Stop is closed once the process is to start nothing more: what waits for a slot or for its next try is then released,
 	// with what it has come to. An attempt goes on for as long as Run's context does (FEATURES E11). Nil never stops.
 	Stop <-chan struct{}
@@ -201,7 +205,7 @@ func (e *Engine) Run(ctx context.Context, c Call) Verdict {
 	r := e.newRun(ctx, c)
 	v := r.run(ctx)
 	v.Result = r.result
-	r.log.Debug("call_ended", "action", v.Action, "reason", v.Reason, "attempts", r.meta.Attempts, "target", r.meta.Target)
+	r.traceEnd(v)
 	return v
 }
 

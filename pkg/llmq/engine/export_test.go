@@ -1,9 +1,13 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/retry"
 )
 
 // Shortage is what a gate that a test wraps says of a target instead of its own answer.
@@ -31,4 +35,21 @@ func (d denying) admit(b *luascript.Batch, a ask) luascript.Pending[admission] {
 		short = targetClosed
 	}
 	return func() (admission, error) { return admission{short: short, retry: s.Retry, wait: s.Retry}, nil }
+}
+
+// TraceSteps returns a function that goes through every step of a call's trace, of an engine with that log.
+func TraceSteps(log *slog.Logger) func() {
+	e := &Engine{Deps: Deps{Log: log}}
+	r := &run{Engine: e, traced: log.Enabled(context.Background(), slog.LevelDebug)}
+	a, failed := &admission{}, errors.New("failed")
+	return func() {
+		r.traceStarted()
+		r.traceSlot()
+		r.traceNoSlot(a, time.Second)
+		r.traceWait(time.Time{})
+		r.traceAttempt(failed, time.Second)
+		r.traceBackoff(retry.Decision{})
+		r.traceStep()
+		r.traceEnd(Verdict{})
+	}
 }

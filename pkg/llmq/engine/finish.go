@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
 	"github.com/llm-queue/llmq/pkg/llmq/claims"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
-	"github.com/llm-queue/llmq/pkg/llmq/provider"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 const (
@@ -32,17 +31,17 @@ func (r *run) finish(ctx context.Context, res llmq.Result, spent capacity.Outcom
 	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
 	if res.Err != nil {
 		res.Err.Meta = r.meta
-		r.logFailure(ctx, slog.LevelInfo, "call_failed", res.Err)
+		r.logFailure(ctx, res.Err)
 	} else {
 		res.Reply.Meta = r.meta
 	}
 	r.result = &res
 	stored, inside, err := r.Results.Encode(storing, res, r.claim.Kept)
 	if inside != nil {
-		r.log.Error("body store failed; the reply lies in the state store", "bytes", len(stored), "error", inside)
+		r.log().Error("body store failed; the reply lies in the state store", "bytes", len(stored), "error", inside)
 	}
 	if err != nil {
-		r.log.Error("result not stored", "error", err)
+		r.log().Error("result not stored", "error", err)
 		r.settleSlot(ctx, spent)
 		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
@@ -70,13 +69,14 @@ func (r *run) storeResult(ctx context.Context, stored []byte, failure *llmq.Erro
 			if isCancel {
 				return Verdict{Action: Stored, Reason: reasonCancelled}, nil
 			}
+			r.countFallback()
 			return Verdict{Action: Stored, Reason: string(spent.Ending)}, nil
 		case err == nil && hold == claims.Cancelled && !isCancel:
 			r.logSpent(reasonCancelled, spent)
 			return r.finish(ctx, llmq.Result{Err: cancelled()}, spent), nil // the slot has gone back
 		case err == nil:
 			r.result = nil
-			r.log.Warn("result dropped: another owner has the claim")
+			r.log().Warn("result dropped: another owner has the claim")
 			if !isCancel {
 				r.logSpent(reasonLost, spent)
 			}
@@ -116,6 +116,13 @@ func (r *run) endClaim(b *luascript.Batch, stored []byte, isCancel bool) luascri
 	return r.Claims.Finish(b, r.claim, stored, isCancel)
 }
 
+// countFallback counts a call that has ended at another target than its first.
+func (r *run) countFallback() {
+	if r.meta.Fallback && r.meta.Attempts > 0 {
+		r.Metrics.Count(telemetry.Fallback, telemetry.Labels{Model: r.Request.Model.Alias, Step: r.meta.Model + "@" + r.meta.Target}, 1)
+	}
+}
+
 // logSpent says what was paid for a result that nobody gets: it is recorded nowhere else. An attempt that was
 // cut off may cost all that was reserved.
 func (r *run) logSpent(why string, o capacity.Outcome) {
@@ -130,17 +137,14 @@ func (r *run) logSpent(why string, o capacity.Outcome) {
 	if r.usage != nil {
 		attrs = append(attrs, "input_tokens", r.usage.Input+r.usage.CacheWrite, "output_tokens", r.usage.Output)
 	}
-	r.log.Warn("reply_dropped", attrs...)
+	r.log().Warn("reply_dropped", attrs...)
 }
 
-// logFailure says why a call or an attempt failed, without what the provider said: it may quote the
-// prompt.
-func (r *run) logFailure(ctx context.Context, level slog.Level, what string, failure *llmq.Error) {
-	attrs := []any{"code", string(failure.Code), "target", r.meta.Model + "@" + r.meta.Target, "attempts", r.meta.Attempts}
-	if pe, ok := errors.AsType[*provider.Error](failure.Err); ok {
-		attrs = append(attrs, "class", pe.Class.String(), "status", pe.Status, "kind", provider.KnownKind(pe.Kind), "cause", causeOf(pe.Err))
-	} else if failure.Err != nil {
-		attrs = append(attrs, "cause", causeOf(failure.Err))
+// logFailure says why a call failed, without what the provider said: it may quote the prompt.
+func (r *run) logFailure(ctx context.Context, failure *llmq.Error) {
+	attrs := []slog.Attr{slog.String("code", string(failure.Code)), slog.String("target", r.meta.Model+"@"+r.meta.Target), slog.Int("attempts", r.meta.Attempts)}
+	if failure.Err != nil {
+		attrs = append(attrs, causes(failure.Err)...)
 	}
-	r.log.Log(ctx, level, what, attrs...)
+	r.log().LogAttrs(ctx, slog.LevelInfo, "call_failed", attrs...)
 }

@@ -53,6 +53,18 @@ const (
 	targetClosed                 // its breaker is open: it takes nothing before retry
 )
 
+// String is for the trace.
+func (s shortage) String() string {
+	switch s {
+	case shortOfRate:
+		return "rate"
+	case targetClosed:
+		return "breaker_open"
+	case shortOfSlots:
+	}
+	return "slots"
+}
+
 // admission is the gate's answer as the engine sees it.
 type admission struct {
 	granted bool

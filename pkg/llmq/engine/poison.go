@@ -50,7 +50,7 @@ func (r *run) bury(ctx context.Context, why *llmq.Error, spent capacity.Outcome)
 	defer cancel()
 	err := r.Bury(sending, Letter{Why: why, Attempts: r.come().Attempts, Class: outcome(r.come().Last).String()})
 	if err != nil {
-		r.log.Error("not dead-lettered", "reason", string(why.Code), "error", err)
+		r.log().Error("not dead-lettered", "reason", string(why.Code), "error", err)
 		if after := jitter(5*time.Second, 15*time.Second); r.window().InTime(after) {
 			return Verdict{Action: Release, After: after, Reason: reasonUnburied, Defer: r.deferClaim(after)}
 		}

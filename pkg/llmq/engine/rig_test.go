@@ -30,6 +30,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // fakeProvider answers by its function and counts.
@@ -124,6 +125,8 @@ type rig struct {
 	most     int           // failures that make poison
 	engine   *engine.Engine
 	log      *logged
+	handler  slog.Handler // of the log; nil writes all of it to log, as text
+	metrics  *telemetry.Recorder
 }
 
 func target() llmq.Target {
@@ -181,10 +184,14 @@ func (r *rig) newEngine(worker string, rtWait time.Duration) *engine.Engine {
 		providers = map[string]provider.Provider{}
 	}
 	providers["p"] = r.provider
+	handler := r.handler
+	if handler == nil {
+		handler = slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})
+	}
 	e, err := engine.New(engine.Config{Worker: worker, AttemptTimeout: r.attempt, FirstContent: time.Minute, Stall: 20 * time.Second, RTCapacityWait: rtWait, Retry: r.policy, MaxReceives: r.most, Fallback: r.rules}, engine.Deps{
 		Valkey: r.client, Catalogue: llmq.NewCatalogue(r.models), Claims: r.claims, Stops: r.stops, Capacity: r.capacity, Results: r.results,
 		Providers: providers, Rules: r.follows,
-		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Log: slog.New(handler), Metrics: r.metrics,
 	})
 	if err != nil {
 		r.t.Fatalf("new engine: %v", err)

@@ -23,7 +23,8 @@ type run struct {
 	Call
 	owner   string
 	hash    string // of the body
-	log     *slog.Logger
+	traced  bool   // what happens is logged, each step: see trace.go
+	begun   time.Time
 	began   Rules          // that held when it began
 	limits  llmq.Catalogue // that hold now, as last heard
 	chain   []fallback.Step
@@ -60,9 +61,9 @@ func (e *Engine) newRun(ctx context.Context, c Call) *run {
 	rules := e.Rules(ctx)
 	return &run{
 		Engine: e, Call: c, began: rules, limits: rules.Catalogue, owner: e.Stops.Owner(), hash: claims.BodyHash(c.Request), nudge: make(chan struct{}, 1), renewing: make(chan struct{}, 1),
-		loads: map[int]provider.Load{},
-		log:   e.Log.With("request_id", c.Request.ID, "lane", string(c.Request.Lane)),
-		meta:  llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker, Direct: c.Direct},
+		loads:  map[int]provider.Load{},
+		traced: e.Log.Enabled(ctx, slog.LevelDebug), begun: time.Now(),
+		meta: llmq.Meta{RequestID: c.Request.ID, Model: c.Request.Model.Alias, Lane: c.Request.Lane, Worker: e.cfg.Worker, Direct: c.Direct},
 	}
 }
 
@@ -167,6 +168,7 @@ func (r *run) walk(ctx context.Context) ending {
 				return *end
 			}
 		}
+		r.traceSlot()
 		if !time.Now().Before(r.Request.Deadline) {
 			return r.late()
 		}

@@ -20,11 +20,11 @@ func (r *run) spill(ctx context.Context, stored []byte, spent capacity.Outcome) 
 	err := r.Results.Spill(context.WithoutCancel(ctx), r.Request, results.Spilled{Stored: stored, Fence: r.claim.Fence})
 	if err != nil {
 		// Two stores are down. What is still in memory may be told by a later run; nothing promises it.
-		r.log.Error("reply not stored", "error", err)
+		r.log().Error("reply not stored", "error", err)
 		r.logSpent(ReasonStoreUnavailable, spent)
 		return Verdict{Action: Leave, Reason: ReasonStoreUnavailable}
 	}
-	r.log.Info("reply_spilled", "fence", r.claim.Fence, "bytes", len(stored))
+	r.log().Info("reply_spilled", "fence", r.claim.Fence, "bytes", len(stored))
 	return backWithoutStore()
 }
 
@@ -59,7 +59,7 @@ func (r *run) spilled(ctx context.Context) *results.Spilled {
 	}
 	found, err := r.Results.Spilled(ctx, r.Request, r.hash)
 	if err != nil {
-		r.log.Warn("spilled reply not read", "error", err)
+		r.log().Warn("spilled reply not read", "error", err)
 	}
 	return found
 }
@@ -78,10 +78,10 @@ func (r *run) forgotten() bool {
 // recovered notes that the reply of an earlier owner is stored, and drops it where it was put aside.
 func (r *run) recovered(ctx context.Context, v Verdict) Verdict {
 	if v.Reason == reasonRecovered {
-		r.log.Info("reply_recovered", "fence", r.claim.Fence, "takeovers", r.claim.Takeovers, "forgotten", r.claim.Takeovers == 0)
+		r.log().Info("reply_recovered", "fence", r.claim.Fence, "takeovers", r.claim.Takeovers, "forgotten", r.claim.Takeovers == 0)
 	}
 	if err := r.Results.DropSpill(ctx, r.Request); err != nil {
-		r.log.Warn("spilled reply not deleted", "error", err) // the bucket's rule deletes it
+		r.log().Warn("spilled reply not deleted", "error", err) // the bucket's rule deletes it
 	}
 	return v
 }

@@ -31,7 +31,7 @@ func (r *run) enter(n int, spent bool) {
 		}
 		p.Step, p.Tries, p.Throttled = n, 0, 0
 	})
-	r.log.Debug("fallback", "to", r.target().String())
+	r.traceStep()
 }
 
 // goOn leaves the current step for the next one, with a slot of it asked for in the round trip that returns
@@ -53,9 +53,9 @@ func (r *run) goOn(ctx context.Context, o capacity.Outcome) *ending {
 }
 
 // pass leaves a step that can never serve the request, without an attempt.
-func (r *run) pass(ctx context.Context, why *llmq.Error) *ending {
+func (r *run) pass(why *llmq.Error) *ending {
 	r.point()
-	r.remember(ctx, targetFatal, why)
+	r.remember(targetFatal, why)
 	next, more := r.nextStep()
 	if !more {
 		return &ending{result: llmq.Result{Err: r.exhausted()}, slot: cutOff()}

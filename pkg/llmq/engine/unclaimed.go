@@ -17,6 +17,7 @@ func (e *Engine) RunUnclaimed(ctx context.Context, q llmq.Request, may func(llmq
 	if err != nil {
 		return r.unclaimed(llmq.Result{Err: llmq.AsError(err)}), true
 	}
+	r.traceStarted()
 	r.chain = slices.DeleteFunc(chain, func(s fallback.Step) bool { return s.RequireHeadroom || !may(s.Target) })
 	if len(r.chain) == 0 {
 		return llmq.Result{}, false
@@ -27,7 +28,7 @@ func (e *Engine) RunUnclaimed(ctx context.Context, q llmq.Request, may func(llmq
 			return r.unclaimed(llmq.Result{Reply: &llmq.Reply{Status: resp.Status, ContentType: resp.ContentType, Body: resp.Body}}), true
 		}
 		came := outcomeOf(err)
-		r.remember(ctx, came, r.explain(came, err))
+		r.remember(came, r.explain(came, err))
 		next, more := r.nextStep()
 		switch {
 		case rules[came].then == theEnd, ctx.Err() != nil, !r.window().InTime(0):
@@ -41,6 +42,9 @@ func (e *Engine) RunUnclaimed(ctx context.Context, q llmq.Request, may func(llmq
 
 // unclaimed tells how the request was served.
 func (r *run) unclaimed(res llmq.Result) llmq.Result {
+	r.result = &res
+	r.traceEnd(Verdict{Action: Stored})
+	r.countFallback()
 	res.RID, res.Tenant, res.BodyHash = r.Request.RID(), r.Request.Tenant, r.hash
 	if res.Err != nil {
 		res.Err.Meta = r.meta

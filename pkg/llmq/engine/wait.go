@@ -67,12 +67,13 @@ func (r *run) acquire(ctx context.Context) *ending {
 			}
 		}
 		if a.never != nil {
-			if end := r.pass(ctx, a.never); end != nil {
+			if end := r.pass(a.never); end != nil {
 				return end
 			}
 			a, w.stepEnd = nil, earlier(time.Now().Add(stepWait), w.until)
 			continue
 		}
+		r.traceNoSlot(a, r.waited+time.Since(began))
 		w.dark = w.dark || a.unheard
 		w.hear(a, r.come().Step)
 		over, hopped := r.hop(&w, a)
@@ -84,6 +85,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			if next.After(w.until) {
 				return r.outOfWait(&w, a)
 			}
+			r.traceWait(next)
 			r.sleep(ctx, next)
 			w.hops = 0
 		}
@@ -189,7 +191,7 @@ func (r *run) unadmitted(ctx context.Context, a ask, err error) {
 	}
 	misfits, _ := looked()
 	for _, m := range misfits {
-		r.log.Error("a key of the state store is of the wrong type: delete it, it is made anew", "key", m.Key, "is", m.Is, "want", m.Want, "target", a.target.String())
+		r.log().Error("a key of the state store is of the wrong type: delete it, it is made anew", "key", m.Key, "is", m.Is, "want", m.Want, "target", a.target.String())
 	}
 }
 

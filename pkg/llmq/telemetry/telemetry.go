@@ -1,105 +1,154 @@
-// Package telemetry counts what a process does and says it in CloudWatch's embedded metric
-// format. A label is a name out of the configuration or of a short list: never an id, a
-// tenant or anything out of a request, for each set of labels is a series that is paid for.
+// Package telemetry counts what a process does. A function says it in CloudWatch's embedded metric format, a process that
+// runs on shows it to Prometheus (package prom), under the same names.
 package telemetry
 
 import (
-	"cmp"
+	"context"
 	"slices"
 	"sync"
 )
 
-// Metric is a metric's name.
-type Metric string
-
-// The metrics. A name that ends in _total counts, any other is a gauge.
-const (
-	Received    Metric = "llmq_sqs_received_total"  // by model and lane: deliveries, releases that came back among them
-	Acked       Metric = "llmq_sqs_acked_total"     // by model and lane: messages that may be deleted
-	Released    Metric = "llmq_sqs_released_total"  // by model, lane and reason: messages that were handed back
-	Expired     Metric = "llmq_sqs_expired_total"   // by model and lane: of the acknowledged, those that no provider was asked for in time
-	DeadLetters Metric = "llmq_dead_letters_total"  // by code: messages that a worker put into a dead-letter queue
-	StoreErrors Metric = "llmq_store_errors_total"  // by function and cause: calls of the state store that failed
-	StoreDown   Metric = "llmq_store_down"          // by function: 1 while the state store is lost, 0 once it is back
-	QueueErrors Metric = "llmq_queue_errors_total"  // by model and cause, refused or timeout: sends that the queue is at fault for
-	QueueDirect Metric = "llmq_queue_direct"        // by model: 1 while its calls are run where their callers wait, 0 once they are queued again
-	Settings    Metric = "llmq_settings_kept_total" // by cause: looks at live settings after which the last good ones stay
-	DirectCalls Metric = "llmq_direct_total"        // by model and cause, queue or store: calls that were run so, for want of which; routing: because its rule or the kill switch says so
-)
-
-// Labels say what is counted. A label that is "" is left out.
-type Labels struct {
-	Function string // the process, by its function's name
-	Model    string // alias
-	Lane     string
-	Reason   string // of a release; one that [Recorder] doesn't know counts as "other"
-	Cause    string // of a failure
-	Code     string // of an error; a caller gives one of a fixed list
-}
-
-const other = "other"
-
-// reasons of a release that have a series of their own: seven with "other", which leaves five of
-// the twelve that a model's lane may have (FEATURES E7).
-var reasons = []string{"deferred", "no_capacity", "out_of_time", "retry_later", "running_elsewhere", "store_unavailable"} //nolint:gochecknoglobals // never changed
-
-// bounded keeps the number of series small, whatever a caller comes up with.
-func (l Labels) bounded() Labels {
-	if l.Reason != "" && !slices.Contains(reasons, l.Reason) {
-		l.Reason = other
-	}
-	return l
-}
-
-// pairs are the labels that are given, by name.
-func (l Labels) pairs() [][2]string {
-	all := [][2]string{{"cause", l.Cause}, {"code", l.Code}, {"function", l.Function}, {"lane", l.Lane}, {"model", l.Model}, {"reason", l.Reason}}
-	return slices.DeleteFunc(all, func(p [2]string) bool { return p[1] == "" })
-}
-
-func (l Labels) compare(m Labels) int {
-	return cmp.Or(cmp.Compare(l.Function, m.Function), cmp.Compare(l.Model, m.Model), cmp.Compare(l.Lane, m.Lane),
-		cmp.Compare(l.Reason, m.Reason), cmp.Compare(l.Cause, m.Cause), cmp.Compare(l.Code, m.Code))
-}
-
-// Recorder holds what was counted since the last flush. It is safe for concurrent use. A nil one
-// records nothing.
+// Recorder holds what was counted: since the last flush, or for good in a process that never flushes. It is safe for concurrent
+// use. A nil one records nothing.
 type Recorder struct {
+	lasting bool
+	without []Metric
+
 	mu     sync.Mutex // guards values
-	values map[Labels]map[Metric]int64
+	values map[Labels]map[Metric]value
 }
 
-// NewRecorder is an empty one.
-func NewRecorder() *Recorder { return &Recorder{values: map[Labels]map[Metric]int64{}} }
+// value is what a series has come to. A histogram's of a recorder that flushes is the list of its values, for CloudWatch
+// takes them as they are; a lasting one's is counted into buckets, for nobody ever takes them.
+type value struct {
+	number  float64 // of a counter or gauge
+	each    []float64
+	buckets *Buckets
+}
+
+// NewRecorder is one whose values are told by flushes. It leaves out the metrics that are named.
+func NewRecorder(without ...Metric) *Recorder {
+	return &Recorder{without: without, values: map[Labels]map[Metric]value{}}
+}
+
+// NewLasting is one whose values are looked at by [Recorder.Samples], and never flushed.
+func NewLasting() *Recorder {
+	return &Recorder{lasting: true, values: map[Labels]map[Metric]value{}}
+}
 
 // Count adds n to a counter.
-func (r *Recorder) Count(m Metric, l Labels, n int) {
-	r.change(m, l, func(v int64) int64 { return v + int64(n) })
+func (r *Recorder) Count(m Metric, l Labels, n int) { r.add(m, l, float64(n)) }
+
+func (r *Recorder) add(m Metric, l Labels, n float64) {
+	r.change(m, l, func(v value) value { v.number += n; return v })
 }
 
 // Set sets a gauge. Only its last value is told.
-func (r *Recorder) Set(m Metric, l Labels, value int64) {
-	r.change(m, l, func(int64) int64 { return value })
+func (r *Recorder) Set(m Metric, l Labels, to float64) {
+	r.change(m, l, func(v value) value { v.number = to; return v })
 }
 
-func (r *Recorder) change(m Metric, l Labels, to func(int64) int64) {
-	if r == nil {
+// Observe adds a value to a histogram.
+func (r *Recorder) Observe(m Metric, l Labels, x float64) {
+	r.change(m, l, func(v value) value {
+		if !r.lasting {
+			v.each = append(v.each, x)
+			return v
+		}
+		if v.buckets == nil {
+			v.buckets = newBuckets()
+		}
+		v.buckets.add(x)
+		return v
+	})
+}
+
+func (r *Recorder) change(m Metric, l Labels, to func(value) value) {
+	if r == nil || slices.Contains(r.without, m) {
 		return
 	}
 	l = l.bounded()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.values[l] == nil {
-		r.values[l] = map[Metric]int64{}
+	of := r.values[l]
+	if of == nil {
+		of = map[Metric]value{}
+		r.values[l] = of
 	}
-	r.values[l][m] = to(r.values[l][m])
+	of[m] = to(of[m])
 }
 
 // take hands out what was counted, and begins anew.
-func (r *Recorder) take() map[Labels]map[Metric]int64 {
+func (r *Recorder) take() map[Labels]map[Metric]value {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.values
-	r.values = map[Labels]map[Metric]int64{}
+	if len(taken) > 0 {
+		r.values = map[Labels]map[Metric]value{}
+	}
 	return taken
+}
+
+// Sample is what a series has come to.
+type Sample struct {
+	Metric  Metric
+	Labels  Labels
+	Value   float64
+	Buckets *Buckets // of a histogram; Value then is 0
+}
+
+// Samples are what a lasting recorder holds, in no order.
+func (r *Recorder) Samples(context.Context) []Sample {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Sample
+	for l, of := range r.values {
+		for m, v := range of {
+			out = append(out, Sample{Metric: m, Labels: l, Value: v.number, Buckets: v.buckets.clone()})
+		}
+	}
+	return out
+}
+
+// bounds of a histogram's buckets, in seconds: from a call that met an idle worker to one that waited for most of a day.
+var bounds = []float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600, 14400} //nolint:gochecknoglobals // never changed
+
+// Buckets count values by their size.
+type Buckets struct {
+	Count uint64
+	Sum   float64
+	UpTo  map[float64]uint64 // by bound: how many were at most that
+}
+
+func newBuckets() *Buckets {
+	b := &Buckets{UpTo: make(map[float64]uint64, len(bounds))}
+	for _, at := range bounds {
+		b.UpTo[at] = 0
+	}
+	return b
+}
+
+func (b *Buckets) add(x float64) {
+	b.Count++
+	b.Sum += x
+	for _, at := range bounds {
+		if x <= at {
+			b.UpTo[at]++
+		}
+	}
+}
+
+func (b *Buckets) clone() *Buckets {
+	if b == nil {
+		return nil
+	}
+	c := *b
+	c.UpTo = make(map[float64]uint64, len(b.UpTo))
+	for at, n := range b.UpTo {
+		c.UpTo[at] = n
+	}
+	return &c
 }

@@ -104,7 +104,7 @@ func New(ctx context.Context, env []string, log *slog.Logger, opts ...Option) (*
 	if p.valkey, err = p.dialValkey(ctx); err != nil {
 		return nil, err
 	}
-	p.metrics = telemetry.NewRecorder()
+	p.metrics = newRecorder(cfg, env)
 	p.store = telemetry.NewStore(functionName(env), p.metrics, log)
 	p.valkey.AddHook(watched{p.store, cfg.Valkey.DialTimeout + 2*cfg.Valkey.CommandTimeout})
 	p.space, p.engine = keys.New(cfg.Env), sync.OnceValues(p.makeEngine)
@@ -206,6 +206,20 @@ func functionName(env []string) string {
 	return cmp.Or(lookup(env, "AWS_LAMBDA_FUNCTION_NAME"), "process")
 }
 
+// newRecorder is a flushing one in a function, and elsewhere a lasting one. What CloudWatch has of SQS is not paid for twice.
+func newRecorder(cfg *config.Config, env []string) *telemetry.Recorder {
+	switch {
+	case lookup(env, "AWS_LAMBDA_FUNCTION_NAME") == "":
+		return telemetry.NewLasting()
+	case cfg.Kind == config.KindAWS:
+		return telemetry.NewRecorder(telemetry.Native()...)
+	}
+	return telemetry.NewRecorder()
+}
+
+// Metrics is where this process counts.
+func (p *Process) Metrics() *telemetry.Recorder { return p.metrics }
+
 // FlushMetrics writes what was counted since the last flush as lines that CloudWatch reads, best at
 // the end of an invocation and to the standard output.
 func (p *Process) FlushMetrics(w io.Writer) {
@@ -241,9 +255,10 @@ func (noBodies) Get(context.Context, llmq.Ref) ([]byte, error) {
 	return nil, llmq.Errorf(llmq.CodeBadEnvelope, "ref points at a bucket, and none is configured").At("ref")
 }
 
-// Logger is the process's log: JSON lines on standard error at the given level.
-func Logger(level slog.Level) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+// Logger is a main's log: JSON lines on standard error, from the level on that env asks for. Nothing else here configures logging:
+// a program gives [Open] a logger of its own.
+func Logger(env []string) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: config.LogLevel(env)}))
 }
 
 // startTimeout bounds what a process does before its first request.

@@ -59,7 +59,7 @@ func (p *Process) makeEngine() (*engine.Engine, error) {
 		FirstContent: p.Config.Timing.FirstContent, Stall: p.Config.Timing.StreamStall, RTCapacityWait: p.Config.Timing.RTCapacityWait,
 		Retry: retryPolicy(p.Config.Timing), MaxReceives: p.Config.Timing.MaxReceives,
 	}, engine.Deps{
-		Rules:  p.engineRules,
+		Rules: p.engineRules, Metrics: p.metrics,
 		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
 	})
 }

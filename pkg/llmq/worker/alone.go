@@ -27,7 +27,7 @@ func (w *Worker) run(ctx, waiting context.Context, log *slog.Logger, m *delivery
 	}
 	defer me.leave()
 	return w.Engine.Run(ctx, engine.Call{
-		Request: r, QueuedAt: m.SentAt, Receives: m.ReceiveCount, Limit: limit, Refused: ends, Stop: waiting.Done(),
+		Request: r, MessageID: m.ID, QueuedAt: m.SentAt, Receives: m.ReceiveCount, Limit: limit, Refused: ends, Stop: waiting.Done(),
 		Alone: func(ctx context.Context, deaths int) bool {
 			ctx, cancel := either(ctx, waiting)
 			defer cancel()

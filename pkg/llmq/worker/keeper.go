@@ -127,6 +127,7 @@ func (k *keeper) renew(ctx context.Context, byQueue map[queue.Name][]queue.Lease
 	for q, leases := range byQueue {
 		for _, err := range k.w.Queue.Extend(ctx, q, leases) {
 			if err != nil {
+				k.w.faulty(q, "lease")
 				k.w.Log.Warn("lease of a message not renewed", "queue", string(q), "error", err)
 			}
 		}
@@ -170,6 +171,7 @@ func (k *keeper) told(ctx context.Context, q queue.Name, owners []int, errs []er
 			k.state[i] = gone
 		}
 		if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // else the reply deletes it right now
+			k.w.faulty(q, "delete")
 			k.w.Log.Warn("finished message not deleted yet", "queue", string(q), "error", err)
 		}
 	}

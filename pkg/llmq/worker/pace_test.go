@@ -173,8 +173,9 @@ func TestHandle_CountsWhatCameAndWhatBecameOfIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			`"lane":"rt","llmq_sqs_acked_total":2,"llmq_sqs_expired_total":1,"llmq_sqs_received_total":4,"model":"chat-a"`,
+			`"lane":"rt","llmq_sqs_acked_total":2,"llmq_sqs_expired_total":1,"llmq_sqs_received_total":4,"llmq_sqs_wait_seconds":[0,0],"model":"chat-a"`,
 			`"lane":"rt","llmq_sqs_released_total":1,"model":"chat-a","reason":"store_unavailable"`,
+			`"llmq_queue_oldest_seconds":0,"queue":"llm-chat-a-rt"`,
 			`"llmq_sqs_received_total":1,"model":"unknown"`,
 			`"llmq_sqs_released_total":1,"model":"unknown","reason":"other"`,
 		} {

@@ -152,6 +152,7 @@ func New(cfg Config, d Deps) (*Worker, error) {
 // their order. It returns when everything it started has ended, some time before the
 // context's deadline.
 func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
+	began := time.Now()
 	ds, of := unite(msgs)
 	ends := make([]Outcome, len(ds))
 	for i, d := range ds {
@@ -184,29 +185,55 @@ func (w *Worker) Handle(ctx context.Context, msgs []queue.Message) []Outcome {
 	for i := range msgs {
 		out[i] = ends[of[i]]
 	}
-	w.count(msgs, out)
+	w.count(msgs, out, began)
 	return out
 }
 
-// count tells the metrics what came and what became of it; releases are counted where they are made.
-func (w *Worker) count(msgs []queue.Message, out []Outcome) {
+// count tells the metrics what came, by when it began to be handled, and what became of it; releases are counted where they are made.
+func (w *Worker) count(msgs []queue.Message, out []Outcome, began time.Time) {
+	if w.Metrics == nil {
+		return
+	}
+	oldest := map[queue.Name]time.Duration{}
 	for i, m := range msgs {
-		l := w.labels(m)
+		l, age := w.labels(m), max(0, began.Sub(m.SentAt))
+		oldest[m.Queue] = max(oldest[m.Queue], age)
 		w.Metrics.Count(telemetry.Received, l, 1)
 		if out[i].Action == Ack {
 			w.Metrics.Count(telemetry.Acked, l, 1)
+			w.Metrics.Observe(telemetry.QueueWait, l, seconds(age))
 			if out[i].Reason == string(llmq.CodeExpired) {
 				w.Metrics.Count(telemetry.Expired, l, 1)
 			}
 		}
 	}
+	for q, age := range oldest {
+		if _, ours := w.homes[q]; ours {
+			w.Metrics.Set(telemetry.QueueOldest, telemetry.Labels{Queue: string(q)}, seconds(age))
+		}
+	}
 }
+
+// seconds are d's, to the millisecond.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// faulty counts a request to a queue that failed.
+func (w *Worker) faulty(q queue.Name, cause string) {
+	model := w.homes[q].alias
+	if model == "" {
+		model = unknownModel
+	}
+	w.Metrics.Count(telemetry.QueueErrors, telemetry.Labels{Model: model, Cause: cause}, 1)
+}
+
+// unknownModel labels what concerns a queue that this deployment doesn't know.
+const unknownModel = "unknown"
 
 // labels are those of the message's queue: what a message says of itself is not trusted with a series.
 func (w *Worker) labels(m queue.Message) telemetry.Labels {
 	here, ok := w.homes[m.Queue]
 	if !ok {
-		return telemetry.Labels{Model: "unknown"}
+		return telemetry.Labels{Model: unknownModel}
 	}
 	return telemetry.Labels{Model: here.alias, Lane: string(here.lane)}
 }
@@ -245,7 +272,7 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 
 // lose has the engine end a request whose own body is gone.
 func (w *Worker) lose(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, why *llmq.Error) engine.Verdict {
-	return w.Engine.Run(ctx, engine.Call{Request: r, QueuedAt: m.SentAt, Receives: m.ReceiveCount, Lost: why, Bury: func(ctx context.Context, l engine.Letter) error {
+	return w.Engine.Run(ctx, engine.Call{Request: r, MessageID: m.ID, QueuedAt: m.SentAt, Receives: m.ReceiveCount, Lost: why, Bury: func(ctx context.Context, l engine.Letter) error {
 		return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
 	}})
 }
@@ -324,10 +351,11 @@ func (w *Worker) release(ctx context.Context, log *slog.Logger, m *delivery, aft
 	l.Reason = reason
 	w.Metrics.Count(telemetry.Released, l, 1)
 	if err := errors.Join(w.Queue.Extend(ctx, m.Queue, m.leases(min(after, maxRelease)))...); err != nil {
+		w.faulty(m.Queue, "lease")
 		log.Warn("visibility not changed", "reason", reason, "error", err)
 		return
 	}
-	log.Debug("call_requeued", "reason", reason, "after_ms", after.Milliseconds())
+	log.Debug("message_released", "reason", reason, "after_ms", after.Milliseconds())
 }
 
 // maxRelease is the longest that a message is handed back for.
