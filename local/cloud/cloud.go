@@ -74,6 +74,8 @@ type Cloud struct {
 
 	// LambdaURL is http://127.0.0.1:port of Lambda's API: invocations and event source mappings.
 	LambdaURL string
+	// MetricsURL is where Prometheus finds what the functions have counted.
+	MetricsURL string
 
 	SQS      *sqs.Server
 	Valkey   *valkey.Server
@@ -175,6 +177,9 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 		return err
 	}
 	if c.links, err = c.link(ctx, o.Link); err != nil {
+		return err
+	}
+	if o.Output, err = c.openMetrics(o.Output); err != nil {
 		return err
 	}
 	if err := c.createFunctions(o, c.Environ()); err != nil {

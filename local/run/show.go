@@ -89,5 +89,6 @@ func printReady(out io.Writer, r *rig.Rig) {
 		r.URL, r.Key, r.TLSURL, r.Key, r.CAFile)
 	fmt.Fprintln(out, "# for Go programs that send to the queues themselves (wiring.Open, tenant \"default\"), besides the operators' line:")
 	fmt.Fprintf(out, "export %s\n", strings.Join(r.Environ(), " "))
+	fmt.Fprintf(out, "metrics %s\n", r.MetricsURL)
 	fmt.Fprintf(out, "ready %s\n", r.URL)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -204,28 +203,6 @@ func processName(env []string) string {
 // functionName is the name of the Lambda function, or what stands for it elsewhere.
 func functionName(env []string) string {
 	return cmp.Or(lookup(env, "AWS_LAMBDA_FUNCTION_NAME"), "process")
-}
-
-// newRecorder is a flushing one in a function, and elsewhere a lasting one. What CloudWatch has of SQS is not paid for twice.
-func newRecorder(cfg *config.Config, env []string) *telemetry.Recorder {
-	switch {
-	case lookup(env, "AWS_LAMBDA_FUNCTION_NAME") == "":
-		return telemetry.NewLasting()
-	case cfg.Kind == config.KindAWS:
-		return telemetry.NewRecorder(telemetry.Native()...)
-	}
-	return telemetry.NewRecorder()
-}
-
-// Metrics is where this process counts.
-func (p *Process) Metrics() *telemetry.Recorder { return p.metrics }
-
-// FlushMetrics writes what was counted since the last flush as lines that CloudWatch reads, best at
-// the end of an invocation and to the standard output.
-func (p *Process) FlushMetrics(w io.Writer) {
-	if err := p.metrics.FlushEMF(w, "llmq/"+p.Config.Env); err != nil {
-		p.Log.Warn("metrics not written", "error", err)
-	}
 }
 
 func lookup(env []string, name string) string {
