@@ -132,6 +132,10 @@ synth: build $(CDK)/node_modules/.package-lock.json ## CloudFormation templates 
 	@cd $(CDK) && for f in environments/*.yaml; do env=$$(basename $$f .yaml); \
 		$(CDK_ENV) npx cdk synth -q --strict --no-notices -c env=$$env -o cdk.out/$$env; echo "wrote $(CDK)/cdk.out/$$env"; done
 
+.PHONY: cost
+cost: ## what each environment costs on AWS, idle and per million calls, by a dated price list
+	@$(NO_CGO) go run $(GO_FLAGS) ./local/cost $(CDK)/environments/*.yaml
+
 .PHONY: cdk-test
 cdk-test: ## the CDK module's tests (needs Node)
 	@echo "· CDK tests"

@@ -46,6 +46,7 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/retry":               {},
 		"pkg/llmq/fallback":            {self + "$"},
 		"pkg/llmq/config":              {self + "$", self + "/queue$", "go.yaml.in/yaml"},
+		"pkg/llmq/awscost":             {self + "$", self + "/queue$", self + "/config$", "go.yaml.in/yaml"},
 		"pkg/llmq/routing":             {},
 		"pkg/llmq/settings":            {self + "$", self + "/queue$", self + "/config$", "go.yaml.in/yaml"},
 		"pkg/llmq/live":                append(slices.Clone(state), self+"/queue$", self+"/config$", self+"/settings$", "go.yaml.in/yaml"),

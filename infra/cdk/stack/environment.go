@@ -86,11 +86,29 @@ func reservedLane(l llmq.Lane) int {
 	return 100
 }
 
+// unreserved is what Lambda keeps free of an account's concurrency.
+const unreserved = 100
+
+// neededConcurrency is the quota that an account needs for what is reserved; 0 where nothing is.
+func (e Environment) neededConcurrency() int {
+	sum := 0
+	for _, f := range e.functions() {
+		sum += f.reserved
+	}
+	if sum == 0 {
+		return 0
+	}
+	return sum + unreserved
+}
+
 // checkReserved refuses event sources that may together invoke a worker more often
 // than it may run: what is throttled counts as a receive and is delayed.
 func (e Environment) checkReserved() error {
 	if !e.production() {
 		return nil
+	}
+	if need, quota := e.neededConcurrency(), e.Config.Deploy.LambdaConcurrency; need > quota {
+		return fmt.Errorf("what is reserved takes a quota of %d concurrent executions, and deploy.lambda_concurrency is %d: ask AWS for more (Service Quotas, Lambda, \"Concurrent executions\")", need, quota)
 	}
 	for _, l := range e.lanes() {
 		queues, each := len(e.models(l)), e.Config.Lanes[l].MaxConcurrency

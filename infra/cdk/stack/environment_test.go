@@ -20,6 +20,7 @@ func TestLoad_RefusesWhatCantBeDeployed(t *testing.T) {
 		{name: "a pepper of its own without its suffix", file: "dev", replace: "kind: aws\n", with: "kind: aws\nkey_pepper: {arn: \"arn:aws:secretsmanager:us-east-1:111122223333:secret:pepper\"}\n", wantErr: "secret:pepper", wantAlso: "six characters"},
 		{name: "a provider's secret without its suffix", file: "dev", replace: "openai-GhIjKl", with: "openai", wantErr: "dev/openai", wantAlso: "six characters"},
 		{name: "more invocations than are reserved", file: "prod", replace: "rt: {max_concurrency: 30}", with: "rt: {max_concurrency: 34}", wantErr: "34 times 3 queues", wantAlso: "lower it to 33"},
+		{name: "a quota that is too small", file: "prod", replace: "region: us-east-1\n", with: "region: us-east-1\ndeploy: {lambda_concurrency: 500}\n", wantErr: "quota of 550", wantAlso: "is 500"},
 		{name: "what no function would start on", file: "dev", replace: "provider: bedrock", with: "provider: rockbed", wantErr: "rockbed", wantAlso: "targets"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -74,6 +74,32 @@ type placement struct {
 	senders, workers []member // whose messages are believed on queues, and on dead-letter queues
 }
 
+// part is a function as its alarms and the dashboard know it.
+type part struct {
+	part     string
+	timeout  time.Duration
+	reserved int // 0: nothing
+}
+
+// functions lists those of the environment.
+func (e Environment) functions() []part {
+	parts := []part{{part: "enqueue", timeout: e.doorTimeout(), reserved: reservedDoor}, {part: "admin", timeout: adminTimeout}}
+	for _, l := range e.lanes() {
+		parts = append(parts, part{part: "worker-" + string(l), timeout: e.Config.Lanes[l].FunctionTimeout, reserved: reservedLane(l)})
+	}
+	if e.Config.Governor.Enabled {
+		parts = append(parts, part{part: "governor", timeout: adminTimeout})
+	}
+	if !e.production() {
+		for i := range parts {
+			parts[i].reserved = 0
+		}
+	}
+	return parts
+}
+
+func (e Environment) doorTimeout() time.Duration { return e.Config.Door.Wait + doorMargin }
+
 // roleIDs are what SQS calls members as senders (SECURITY-DESIGN MS1): the deployment's own,
 // since a role that is made anew has another.
 func roleIDs(members []member) *string {
@@ -107,7 +133,7 @@ type sizing struct {
 
 func (p placement) door(m member) awslambda.Function {
 	f := p.function(m, sizing{
-		artifact: enqueue, user: p.cache.door, peppered: true, memoryMB: memoryMB, timeout: p.env.Config.Door.Wait + doorMargin,
+		artifact: enqueue, user: p.cache.door, peppered: true, memoryMB: memoryMB, timeout: p.env.doorTimeout(),
 		reserved: reservedDoor, about: "takes calls and waits for their replies",
 	})
 	if p.env.production() { // as many doors share a limit that nobody counts

@@ -14,6 +14,7 @@ type parties struct {
 	door, operator member
 	workers        map[llmq.Lane]member
 	feeds          map[llmq.Lane]*string // ARN of what a lane's event sources invoke
+	bell           bell
 }
 
 // newModel makes what one model needs for itself: its queues, what feeds them to the lanes' workers, and its alarms. It is a
@@ -26,5 +27,6 @@ func newModel(s awscdk.Stack, env Environment, m config.Model, staff parties) {
 		p := pair{name: env.Config.Queues.Names().Model(m.Alias, l), lane: l}
 		at := constructs.NewConstruct(nested, jsii.String(string(l)))
 		p.feed(at, env, p.make(at, env, staff), staff.feeds[l])
+		p.watch(at, env, staff.bell)
 	}
 }

@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"strconv"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -53,10 +55,12 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	cache.admit(operator, cache.admin)
 
 	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, keys: keys, senders: []member{door, operator}, workers: allWorkers}
+	watch := constructs.NewConstruct(s, jsii.String("Watch"))
+	alarms := newBell(watch, env)
 	shift := newRollout(s, env)
 	doorFunction := shift.alias(door, place.door(door))
 	adminFunction := place.admin(operator)
-	staff := parties{door: door, operator: operator, workers: workers, feeds: map[llmq.Lane]*string{}}
+	staff := parties{door: door, operator: operator, workers: workers, feeds: map[llmq.Lane]*string{}, bell: alarms}
 	for _, l := range env.lanes() {
 		staff.feeds[l] = shift.alias(workers[l], place.worker(workers[l], l)).FunctionArn()
 	}
@@ -69,10 +73,22 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	logging := newGatewayLogging(s)
 	newDoorAPI(s, env, doorFunction, logging)
 	newAdminAPI(s, env, adminFunction, logging)
+
+	watchDoor(watch, env, alarms)
+	watchFunctions(watch, env, alarms)
+	watchTargets(watch, env, alarms)
+	watchCache(watch, env, alarms)
+	newDashboard(watch, env)
+	newBudget(watch, env)
+	if n := env.neededConcurrency(); n > 0 {
+		output(s, "NeededConcurrency", jsii.String(strconv.Itoa(n)), "quota of concurrent executions that the reserved ones take; aws lambda get-account-settings tells the account's")
+	}
+	output(s, "QueuePrefix", jsii.String(env.Config.Queues.Prefix), "queues are PREFIX-MODEL-rt, PREFIX-MODEL and PREFIX-MODEL-bulk")
+	output(s, "Dashboard", jsii.String("https://"+*s.Region()+".console.aws.amazon.com/cloudwatch/home?region="+*s.Region()+"#dashboards/dashboard/"+env.name()), "how it does, at a glance")
 	return s
 }
 
-// output shows a value once the stack is deployed.
-func output(scope constructs.Construct, id string, value *string, description string) {
-	awscdk.NewCfnOutput(scope, jsii.String(id), &awscdk.CfnOutputProps{Value: value, Description: jsii.String(description)})
+// output shows a value once the stack is deployed, under this name: the command line reads some of them.
+func output(scope constructs.Construct, name string, value *string, description string) {
+	awscdk.NewCfnOutput(scope, jsii.String(name), &awscdk.CfnOutputProps{Value: value, Description: jsii.String(description)}).OverrideLogicalId(jsii.String(name))
 }

@@ -66,13 +66,17 @@ func newCache(s awscdk.Stack, env Environment) cache {
 	return c
 }
 
-// usageLimits bound the bill. Past the first the cache evicts, past the second it
-// throttles; one slot, which carries all of capacity, serves 30,000 ECPU/s.
-func usageLimits(env Environment) *awselasticache.CfnServerlessCache_CacheUsageLimitsProperty {
-	gigabytes, ecpus := 1.0, 5_000.0
-	if env.production() {
-		gigabytes, ecpus = 10, 60_000
+// cacheLimits bound the bill, in GB and in ECPU/s. Past the first the cache evicts, past the second it throttles; one slot,
+// which carries all of capacity, serves 30,000 ECPU/s.
+func (e Environment) cacheLimits() (gigabytes, ecpus float64) {
+	if e.production() {
+		return 10, 60_000
 	}
+	return 1, 5_000
+}
+
+func usageLimits(env Environment) *awselasticache.CfnServerlessCache_CacheUsageLimitsProperty {
+	gigabytes, ecpus := env.cacheLimits()
 	return &awselasticache.CfnServerlessCache_CacheUsageLimitsProperty{
 		DataStorage:   &awselasticache.CfnServerlessCache_DataStorageProperty{Unit: jsii.String("GB"), Maximum: jsii.Number(gigabytes)},
 		EcpuPerSecond: &awselasticache.CfnServerlessCache_ECPUPerSecondProperty{Maximum: jsii.Number(ecpus)},
