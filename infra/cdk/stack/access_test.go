@@ -197,9 +197,9 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 		"/keys/*":       "records of keys: likewise",
 		"/audit/*":      "records of operators' verbs: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
-		"*":                       "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
+		"*":                              "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
 		":alarm:llmq-prod-new-version-*": "those of the functions that are rolled out bit by bit",
-		":event-source-mapping:*": "their ids are CloudFormation's; the workers they belong to are a condition",
+		":event-source-mapping:*":        "their ids are CloudFormation's; the workers they belong to are a condition",
 	}
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
 		gateway := ""
@@ -251,10 +251,16 @@ func TestRoles_HaveNoManagedPoliciesAndOneService(t *testing.T) {
 func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
 		buckets := tpl.of("AWS::S3::Bucket")
-		if len(buckets) != 2 {
+		if len(buckets) != 3 {
 			t.Fatalf("%d buckets", len(buckets))
 		}
 		for id, b := range buckets {
+			if logged := target(at(b.Properties, "LoggingConfiguration", "DestinationBucketName")); logged == "" != strings.HasPrefix(id, "AccessLogs") || logged != "" && !strings.HasPrefix(logged, "AccessLogs") {
+				t.Errorf("who touches %s is noted in %q", id, logged)
+			}
+			if want := map[bool]string{true: "Retain", false: "Delete"}[env.production()]; b.DeletionPolicy != want && !strings.HasPrefix(id, "KeysState") {
+				t.Errorf("%s: %s", id, b.DeletionPolicy)
+			}
 			got := map[string]any{
 				"public":     b.Properties["PublicAccessBlockConfiguration"],
 				"owner":      at(b.Properties, "OwnershipControls", "Rules", 0, "ObjectOwnership"),
@@ -281,9 +287,12 @@ func TestBucket_IsClosedEncryptedAndForgets(t *testing.T) {
 					map[string]any{"Id": "unfinished-uploads", "AbortIncompleteMultipartUpload": map[string]any{"DaysAfterInitiation": 1.0}, "Status": "Enabled"},
 				},
 			}
-			if strings.HasPrefix(id, "KeysState") {
+			switch {
+			case strings.HasPrefix(id, "KeysState"):
 				delete(want, "versions")
 				want["lifecycle"] = nil
+			case strings.HasPrefix(id, "AccessLogs"):
+				want["lifecycle"] = []any{map[string]any{"Id": "logs", "ExpirationInDays": 30.0, "Status": "Enabled"}}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", id, diff)
@@ -326,12 +335,15 @@ func TestBucket_Denies(t *testing.T) {
 		`s3:* if {"StringNotEquals":{"aws:PrincipalAccount":{"Ref":"AWS::AccountId"}}}`,
 		`s3:GetObject if {"Bool":{"aws:ViaAWSService":"true"}}`,
 	}
-	want := map[string][]string{"KeysState": all, "StorageDa": all}
+	want := map[string][]string{"AccessLog": all[:2], "KeysState": all, "StorageDa": all}
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
 		got := map[string][]string{}
 		for id, p := range tpl.of("AWS::S3::BucketPolicy") {
 			id = id[:len("KeysState")]
 			for _, st := range listOf(at(p.Properties, "PolicyDocument", "Statement")) {
+				if at(st, "Principal", "Service") == "logging.s3.amazonaws.com" && id == "AccessLog" && at(st, "Action") == "s3:PutObject" && at(st, "Condition", "StringEquals", "aws:SourceAccount") != nil {
+					continue // how S3 delivers
+				}
 				if at(st, "Effect") != "Deny" || at(st, "Principal", "AWS") != "*" {
 					t.Errorf("statement %s", text(st))
 				}

@@ -4,7 +4,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -23,7 +22,7 @@ type throttle struct{ perSecond, burst float64 }
 // the one table of routes and checks the key.
 func newDoorAPI(s awscdk.Stack, env Environment, door awslambda.IFunction, logging gatewayLogging) {
 	scope := constructs.NewConstruct(s, jsii.String("DoorAPI"))
-	api := newAPI(scope, env.name(), "callers of llmq "+env.Config.Env, logging, throttle{perSecond: 100, burst: 200})
+	api := newAPI(scope, env, env.name(), "callers of llmq "+env.Config.Env, true, logging, throttle{perSecond: 100, burst: 200})
 	integration := awsapigateway.NewLambdaIntegration(door, &awsapigateway.LambdaIntegrationOptions{
 		ResponseTransferMode: awsapigateway.ResponseTransferMode_STREAM,
 		Timeout:              awscdk.Duration_Minutes(jsii.Number(doorMinutes)),
@@ -35,15 +34,19 @@ func newDoorAPI(s awscdk.Stack, env Environment, door awslambda.IFunction, loggi
 		r.AddMethod(jsii.String("ANY"), integration, open)
 	}
 	addGatewayResponses(api)
-	output(scope, "OpenAIBaseURL", api.UrlForPath(jsii.String("/v1")), "OPENAI_BASE_URL of callers")
-	output(scope, "BedrockEndpoint", api.UrlForPath(jsii.String("/")), "AWS_ENDPOINT_URL_BEDROCK_RUNTIME of callers")
+	newFirewall(scope, env, api)
+	if env.Config.Deploy.DomainName != "" {
+		output(scope, "DomainTarget", api.DomainName().DomainNameAliasDomainName(), "what the DNS record of the API's name must point to")
+	}
+	output(scope, "OpenAIBaseURL", baseURL(env, api, "/v1"), "OPENAI_BASE_URL of callers")
+	output(scope, "BedrockEndpoint", baseURL(env, api, "/"), "AWS_ENDPOINT_URL_BEDROCK_RUNTIME of callers")
 }
 
 // newAdminAPI is the operators' API (SECURITY-DESIGN KT7). Every path is listed, and
 // every method asks for IAM: a caller's key opens nothing here.
 func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.IFunction, logging gatewayLogging) {
 	scope := constructs.NewConstruct(s, jsii.String("AdminAPI"))
-	api := newAPI(scope, env.name("admin"), "operators of llmq "+env.Config.Env, logging, throttle{perSecond: 5, burst: 10})
+	api := newAPI(scope, env, env.name("admin"), "operators of llmq "+env.Config.Env, false, logging, throttle{perSecond: 5, burst: 10})
 	integration := awsapigateway.NewLambdaIntegration(admin, &awsapigateway.LambdaIntegrationOptions{
 		Timeout: awscdk.Duration_Seconds(jsii.Number(29)), AllowTestInvoke: jsii.Bool(false),
 	})
@@ -79,14 +82,10 @@ func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.IFunction, log
 }
 
 // newAPI is a Regional REST API. An edge-optimised one, CDK's default, would cut a
-// connection that is silent for 30 s; a Regional one waits 5 min.
-func newAPI(scope constructs.Construct, name, description string, logging gatewayLogging, t throttle) awsapigateway.RestApi {
-	access := awslogs.NewLogGroup(scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
-		LogGroupName:  jsii.String("/llmq/" + name + "/access"),
-		Retention:     awslogs.RetentionDays_ONE_MONTH,
-		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
-	})
-	api := awsapigateway.NewRestApi(scope, jsii.String("API"), &awsapigateway.RestApiProps{
+// connection that is silent for 30 s; a Regional one waits 5 min. One that is named answers under the deployment's own name.
+func newAPI(scope constructs.Construct, env Environment, name, description string, named bool, logging gatewayLogging, t throttle) awsapigateway.RestApi {
+	access := newLog(scope, "AccessLog", env, "/llmq/"+name+"/access")
+	props := &awsapigateway.RestApiProps{
 		RestApiName:    jsii.String(name),
 		Description:    jsii.String(description),
 		EndpointTypes:  &[]awsapigateway.EndpointType{awsapigateway.EndpointType_REGIONAL},
@@ -101,7 +100,11 @@ func newAPI(scope constructs.Construct, name, description string, logging gatewa
 			AccessLogDestination: awsapigateway.NewLogGroupLogDestination(access),
 			AccessLogFormat:      awsapigateway.AccessLogFormat_Custom(jsii.String(accessLog)),
 		},
-	})
+	}
+	if named {
+		underName(scope, env, props)
+	}
+	api := awsapigateway.NewRestApi(scope, jsii.String("API"), props)
 	api.DeploymentStage().Node().AddDependency(logging.account)
 	return api
 }

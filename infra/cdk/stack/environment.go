@@ -45,8 +45,8 @@ func (e Environment) check() error {
 	if name := strings.TrimSuffix(filepath.Base(e.File), ".yaml"); name != cfg.Env {
 		return fmt.Errorf("env is %q, but the file is named %q: a mix-up would change another environment's stack", cfg.Env, name)
 	}
-	if cfg.Valkey.Network != "public" {
-		return fmt.Errorf("valkey.network is %q, which this release can't deploy: it comes with the release that hardens the deployment. Use public, an endpoint that only IAM opens", cfg.Valkey.Network)
+	if provider := e.leaves(); cfg.Valkey.Network == "vpc" && cfg.Deploy.NAT == config.NATNone && provider != "" {
+		return fmt.Errorf("the provider %s is not on AWS, or in another region, and a VPC has no way out to it: give deploy.nat, or valkey.network: public", provider)
 	}
 	secrets := e.doorSecrets()
 	if arn := e.Config.KeyPepper.ARN; arn != "" {

@@ -15,7 +15,7 @@ func TestLoad_RefusesWhatCantBeDeployed(t *testing.T) {
 		replace, with     string
 		wantErr, wantAlso string
 	}{
-		{name: "a VPC", file: "dev", replace: "kind: aws\n", with: "kind: aws\nvalkey: {network: vpc}\n", wantErr: `valkey.network is "vpc"`, wantAlso: "public"},
+		{name: "a VPC without a way out to a provider", file: "dev", replace: "kind: aws\n", with: "kind: aws\nvalkey: {network: vpc}\n", wantErr: "provider openai", wantAlso: "deploy.nat"},
 		{name: "a file of another name", file: "dev", replace: "env: dev", with: "env: prod", wantErr: `env is "prod"`, wantAlso: `named "dev"`},
 		{name: "a pepper of its own without its suffix", file: "dev", replace: "kind: aws\n", with: "kind: aws\nkey_pepper: {arn: \"arn:aws:secretsmanager:us-east-1:111122223333:secret:pepper\"}\n", wantErr: "secret:pepper", wantAlso: "six characters"},
 		{name: "a provider's secret without its suffix", file: "dev", replace: "openai-GhIjKl", with: "openai", wantErr: "dev/openai", wantAlso: "six characters"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsec2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
@@ -27,11 +28,7 @@ type member struct {
 
 func newMember(s awscdk.Stack, env Environment, part string) member {
 	m := member{scope: constructs.NewConstruct(s, jsii.String(part)), part: part, name: env.name(part)}
-	m.logs = awslogs.NewLogGroup(m.scope, jsii.String("Logs"), &awslogs.LogGroupProps{
-		LogGroupName:  jsii.String("/aws/lambda/" + m.name),
-		Retention:     awslogs.RetentionDays_ONE_MONTH,
-		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
-	})
+	m.logs = newLog(m.scope, "Logs", env, "/aws/lambda/"+m.name)
 	m.role = awsiam.NewRole(m.scope, jsii.String("Role"), &awsiam.RoleProps{
 		AssumedBy:   awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 		Description: jsii.String("what " + m.name + " may do"),
@@ -70,6 +67,7 @@ type placement struct {
 	cache  cache
 	bucket awss3.Bucket
 	keys   keyring
+	net    network
 
 	senders, workers []member // whose messages are believed on queues, and on dead-letter queues
 }
@@ -126,7 +124,7 @@ type sizing struct {
 	peppered bool // it checks or makes keys
 	memoryMB int
 	timeout  time.Duration
-	reserved int // in production; 0 reserves nothing
+	reserved int  // in production; 0 reserves nothing
 	loops    bool // its messages may come back to it many times
 	about    string
 }
@@ -175,6 +173,10 @@ func (p placement) function(m member, z sizing) awslambda.Function {
 	}
 	if p.env.production() && z.reserved > 0 {
 		props.ReservedConcurrentExecutions = jsii.Number(float64(z.reserved))
+	}
+	if p.net.vpc != nil {
+		p.net.grant(m)
+		props.Vpc, props.VpcSubnets, props.SecurityGroups = p.net.vpc, p.net.subnets, &[]awsec2.ISecurityGroup{p.net.functions}
 	}
 	if z.loops {
 		// Lambda takes a message that is sent again some sixteen times, as a redrive or a resend may, for a loop

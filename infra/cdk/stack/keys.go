@@ -17,7 +17,7 @@ type keyring struct {
 
 // newKeyring makes the state bucket: versioned, for it is the only place where keys are, and kept when the stack
 // goes. The pepper is made here unless the environment's file names one.
-func newKeyring(s awscdk.Stack, env Environment) keyring {
+func newKeyring(s awscdk.Stack, env Environment, logs awss3.Bucket) keyring {
 	scope := constructs.NewConstruct(s, jsii.String("Keys"))
 	b := awss3.NewBucket(scope, jsii.String("State"), &awss3.BucketProps{
 		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
@@ -26,7 +26,9 @@ func newKeyring(s awscdk.Stack, env Environment) keyring {
 		EnforceSSL:        jsii.Bool(true),
 		MinimumTLSVersion: jsii.Number(1.2),
 		Versioned:         jsii.Bool(true),
-		RemovalPolicy:     awscdk.RemovalPolicy_RETAIN,
+
+		ServerAccessLogsBucket: logs, ServerAccessLogsPrefix: jsii.String("state/"),
+		RemovalPolicy: awscdk.RemovalPolicy_RETAIN,
 	})
 	deny(b, "OnlyThisAccount", "s3:*", map[string]any{
 		"StringNotEquals": map[string]any{"aws:PrincipalAccount": s.Account()},

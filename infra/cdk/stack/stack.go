@@ -36,10 +36,12 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 		allWorkers = append(allWorkers, workers[l])
 	}
 
-	store := newStorage(s, env)
+	logs := newAccessLogs(s, env)
+	store := newStorage(s, env, logs)
 	queues := queuesOf(env)
-	cache := newCache(s, env)
-	keys := newKeyring(s, env)
+	net := newNetwork(s, env)
+	cache := newCache(s, env, net)
+	keys := newKeyring(s, env, logs)
 
 	grantDoor(door, env, queues, store)
 	keys.grantChecks(door)
@@ -54,7 +56,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	keys.grantTrail(operator)
 	cache.admit(operator, cache.admin)
 
-	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, keys: keys, senders: []member{door, operator}, workers: allWorkers}
+	place := placement{env: env, code: code, cache: cache, bucket: store.bucket, keys: keys, net: net, senders: []member{door, operator}, workers: allWorkers}
 	watch := constructs.NewConstruct(s, jsii.String("Watch"))
 	alarms := newBell(watch, env)
 	shift := newRollout(s, env)

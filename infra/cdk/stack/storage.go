@@ -15,7 +15,7 @@ type storage struct{ bucket awss3.Bucket }
 
 // newStorage makes the data bucket (SECURITY-DESIGN DP1, DP2): unversioned, so that a
 // delete deletes, and closed to other accounts.
-func newStorage(s awscdk.Stack, env Environment) storage {
+func newStorage(s awscdk.Stack, env Environment, logs awss3.Bucket) storage {
 	scope := constructs.NewConstruct(s, jsii.String("Storage"))
 	b := awss3.NewBucket(scope, jsii.String("Data"), &awss3.BucketProps{
 		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
@@ -24,6 +24,8 @@ func newStorage(s awscdk.Stack, env Environment) storage {
 		EnforceSSL:        jsii.Bool(true),
 		MinimumTLSVersion: jsii.Number(1.2),
 		RemovalPolicy:     env.keeps(),
+
+		ServerAccessLogsBucket: logs, ServerAccessLogsPrefix: jsii.String("data/"),
 		LifecycleRules: &[]*awss3.LifecycleRule{
 			// A request's body outlives the dead letter that points at it, which has 14 d.
 			{Id: jsii.String("requests"), Prefix: jsii.String("off/"), Expiration: days(30)},
@@ -44,6 +46,21 @@ func newStorage(s awscdk.Stack, env Environment) storage {
 	})
 	output(scope, "DataBucket", b.BucketName(), "bucket of large bodies")
 	return storage{bucket: b}
+}
+
+// newAccessLogs makes the bucket where S3 notes who touched the others. Names of objects hold hashes alone, so no log tells a
+// tenant or an id (DP2).
+func newAccessLogs(s awscdk.Stack, env Environment) awss3.Bucket {
+	b := awss3.NewBucket(constructs.NewConstruct(s, jsii.String("AccessLogs")), jsii.String("Bucket"), &awss3.BucketProps{
+		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
+		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
+		Encryption:        awss3.BucketEncryption_S3_MANAGED, // S3 delivers to no other
+		EnforceSSL:        jsii.Bool(true),
+		MinimumTLSVersion: jsii.Number(1.2),
+		RemovalPolicy:     env.keeps(),
+		LifecycleRules:    &[]*awss3.LifecycleRule{{Id: jsii.String("logs"), Expiration: days(30)}},
+	})
+	return b
 }
 
 func deny(b awss3.Bucket, sid, action string, when map[string]any) {

@@ -30,7 +30,7 @@ func (c cache) admit(m member, as user) {
 	m.allow("SignInToCache", []string{"elasticache:Connect"}, c.resource.AttrArn(), as.resource.AttrArn())
 }
 
-func newCache(s awscdk.Stack, env Environment) cache {
+func newCache(s awscdk.Stack, env Environment, net network) cache {
 	scope := constructs.NewConstruct(s, jsii.String("Cache"))
 	c := cache{name: env.name()}
 	c.door = newUser(scope, env.name("door"), doorRules(env.Config.Env, env.direct()))
@@ -54,14 +54,19 @@ func newCache(s awscdk.Stack, env Environment) cache {
 	for _, u := range users {
 		group.AddResourceDependency(u.resource, nil)
 	}
-	c.resource = awselasticache.NewCfnServerlessCache(scope, jsii.String("Serverless"), &awselasticache.CfnServerlessCacheProps{
+	props := &awselasticache.CfnServerlessCacheProps{
 		Engine: jsii.String("valkey"), MajorEngineVersion: jsii.String("9"), // the first with a public endpoint
 		ServerlessCacheName: jsii.String(c.name),
 		Description:         jsii.String("claims, capacity and results of llmq " + env.Config.Env),
-		ConnectionType:      jsii.String("public"),
 		UserGroupId:         jsii.String(env.name()),
 		CacheUsageLimits:    usageLimits(env),
-	})
+	}
+	if net.vpc == nil {
+		props.ConnectionType = jsii.String("public")
+	} else {
+		props.SecurityGroupIds, props.SubnetIds = &[]any{net.cache.SecurityGroupId()}, net.subnetIDs()
+	}
+	c.resource = awselasticache.NewCfnServerlessCache(scope, jsii.String("Serverless"), props)
 	c.resource.AddResourceDependency(group, nil)
 	return c
 }
