@@ -132,6 +132,16 @@ synth: build $(CDK)/node_modules/.package-lock.json ## CloudFormation templates 
 	@cd $(CDK) && for f in environments/*.yaml; do env=$$(basename $$f .yaml); \
 		$(CDK_ENV) npx cdk synth -q --strict --no-notices -c env=$$env -o cdk.out/$$env; echo "wrote $(CDK)/cdk.out/$$env"; done
 
+E ?=
+.PHONY: deploy diff
+deploy: build $(CDK)/node_modules/.package-lock.json ## E=dev: deploys an environment to the account that you are signed in to; docs/DEPLOY.md
+	@test -n "$(E)" || { echo "which environment? make deploy E=dev"; exit 2; }
+	cd $(CDK) && $(CDK_ENV) npx cdk deploy "llmq-$(E)" -c "env=$(E)" --strict --no-notices -o "cdk.out/$(E)"
+
+diff: build $(CDK)/node_modules/.package-lock.json ## E=dev: what a deployment would change
+	@test -n "$(E)" || { echo "which environment? make diff E=dev"; exit 2; }
+	cd $(CDK) && $(CDK_ENV) npx cdk diff "llmq-$(E)" -c "env=$(E)" --no-notices -o "cdk.out/$(E)"
+
 .PHONY: cost
 cost: ## what each environment costs on AWS, idle and per million calls, by a dated price list
 	@$(NO_CGO) go run $(GO_FLAGS) ./local/cost $(CDK)/environments/*.yaml

@@ -150,7 +150,7 @@ func cdkFunctions(t *testing.T) map[string]cdkFunction {
 			Properties json.RawMessage
 		}
 	}
-	text, err := os.ReadFile(repository + "/infra/cdk/stack/testdata/dev.template.json")
+	text, err := os.ReadFile(repository + "/infra/cdk/stack/testdata/dev/stack.json")
 	if err == nil {
 		err = json.Unmarshal(text, &tmpl)
 	}

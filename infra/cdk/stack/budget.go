@@ -24,7 +24,7 @@ func newBudget(scope constructs.Construct, env Environment) {
 	awsbudgets.NewCfnBudget(scope, jsii.String("Budget"), &awsbudgets.CfnBudgetProps{
 		Budget: &awsbudgets.CfnBudget_BudgetDataProperty{
 			BudgetName: jsii.String(env.name()), BudgetType: jsii.String("COST"), TimeUnit: jsii.String("MONTHLY"),
-			BudgetLimit: map[string]any{"Amount": d.MonthlyBudgetUSD, "Unit": "USD"},
+			BudgetLimit: &awsbudgets.CfnBudget_SpendProperty{Amount: jsii.Number(float64(d.MonthlyBudgetUSD)), Unit: jsii.String("USD")},
 		},
 		NotificationsWithSubscribers: &[]any{tell("ACTUAL", 80), tell("FORECASTED", 100)},
 	})

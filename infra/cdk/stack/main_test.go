@@ -65,7 +65,8 @@ func (t template) of(kind string) map[string]resource {
 type synthesis struct {
 	environments map[string]Environment
 	templates    map[string]template
-	report       []byte // of the validation that CDK runs on every template
+	report       []byte            // of the validation that CDK runs on every template
+	nag          map[string][]byte // reports of cdk-nag, by file
 }
 
 var synthesised = sync.OnceValues(func() (synthesis, error) {
@@ -116,6 +117,16 @@ func synthesise(extend func(awscdk.App), files ...string) (out synthesis, err er
 	app.Synth(nil)
 	for name, env := range out.environments {
 		if out.templates[name], err = readTemplate(assembly, env.name()); err != nil {
+			return out, err
+		}
+	}
+	out.nag = map[string][]byte{}
+	reports, err := filepath.Glob(filepath.Join(assembly, "*-NagReport.json"))
+	if err != nil {
+		return out, err
+	}
+	for _, file := range reports {
+		if out.nag[filepath.Base(file)], err = os.ReadFile(file); err != nil {
 			return out, err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func TestDeployed_IsWhatTheTemplateSays(t *testing.T) {
 	t.Parallel()
 	for _, env := range []string{"dev", "prod"} {
-		text, err := os.ReadFile("../../../infra/cdk/stack/testdata/" + env + ".template.json")
+		text, err := os.ReadFile("../../../infra/cdk/stack/testdata/" + env + "/stack.json")
 		if err != nil {
 			t.Fatal(err)
 		}
