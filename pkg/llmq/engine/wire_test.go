@@ -153,7 +153,7 @@ func (r *rig) peek(t llmq.Target) capacity.State {
 }
 
 func chatted() answer {
-	return answer{status: 200, body: `{"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":38}}`}
+	return answer{status: 200, body: `{"choices":[{}],"output":{},"usage":{"prompt_tokens":12,"completion_tokens":38}}`}
 }
 
 func slowDown(header map[string]string) answer {

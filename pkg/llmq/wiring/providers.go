@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/llm-queue/llmq/pkg/llmq/config"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/provider/bedrock"
 	"github.com/llm-queue/llmq/pkg/llmq/provider/openai"
@@ -58,7 +59,11 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 		}
 	}
 	if make, ok := p.makers[c.Type]; ok {
-		return make(ProviderConfig{Provider: c, Key: key, Network: n})
+		own, err := make(ProviderConfig{Provider: c, Key: key, Network: n})
+		if err != nil {
+			return nil, err
+		}
+		return hold(own, opbody.Reach{RemoteMedia: c.RemoteMedia == "pass"}), nil
 	}
 	if c.Type == config.ProviderBedrock {
 		b := bedrock.Config{Name: c.Name, Region: c.Region, Endpoint: c.BaseURL, APIKey: key, RemoteMedia: c.RemoteMedia == "pass", Network: n}

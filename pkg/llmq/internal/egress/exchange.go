@@ -146,7 +146,17 @@ func (r Reply) JSON() ([]byte, error) {
 // NoReply is the error of JSON that is not what was asked for, such as null.
 func (r Reply) NoReply() *provider.Error {
 	return &provider.Error{
-		Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.Status, Message: fmt.Sprintf("the provider answered %d with JSON that is no reply", r.Status),
+		Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.Status, Kind: "bad_reply",
+		Message: fmt.Sprintf("the provider answered %d with JSON that is no reply", r.Status),
+	}
+}
+
+// Lacks is the error of JSON without the member that makes it a reply to its op: something on the way, or a server that is not
+// well, answered in the model's place.
+func (r Reply) Lacks(member string) *provider.Error {
+	return &provider.Error{
+		Class: provider.Retryable, Code: llmq.CodeProviderError, Status: r.Status, Kind: "bad_reply",
+		Message: fmt.Sprintf("the provider answered %d with a reply that has no %s", r.Status, member),
 	}
 }
 

@@ -131,6 +131,9 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	if !gjson.ParseBytes(answer).IsObject() {
 		return nil, reply.NoReply()
 	}
+	if !gjson.GetBytes(answer, "output").IsObject() {
+		return nil, reply.Lacks("output")
+	}
 	resp.Usage = usageOf(answer)
 	return resp, nil
 }

@@ -276,3 +276,36 @@ func TestCall_ListsAreRepliesOfInvocationsAlone(t *testing.T) {
 		t.Errorf("Converse: %v", err)
 	}
 }
+
+// H19: a 200 of Converse without an output is a passing fault, and never a success; of what is invoked only its caller knows the form.
+func TestCall_ConverseHasAnOutput(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		op    llmq.Op
+		reply string
+		good  bool
+	}{
+		{llmq.OpConverse, `{}`, false},
+		{llmq.OpConverse, `{"output":null,"usage":{"inputTokens":1}}`, false},
+		{llmq.OpConverse, `{"output":[]}`, false},
+		{llmq.OpConverse, `{"choices":[{}]}`, false},
+		{llmq.OpConverse, `{"stopReason":"end_turn","output":{"message":{}}}`, true},
+		{llmq.OpInvoke, `{}`, true},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, tt.reply)
+		}))
+		t.Cleanup(srv.Close)
+		resp, err := open(t, Config{Endpoint: srv.URL, Credentials: static}).Call(t.Context(), provider.Request{Op: tt.op, ModelID: "m", Body: []byte(`{}`)})
+		if tt.good {
+			if err != nil || string(resp.Body) != tt.reply {
+				t.Errorf("%s: %s: %+v, %v", tt.op, tt.reply, resp, err)
+			}
+			continue
+		}
+		if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.Retryable || e.Code != llmq.CodeProviderError || e.Kind != "bad_reply" {
+			t.Errorf("%s: %s: %v", tt.op, tt.reply, err)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func TestCall_SEC13NothingThatReachesOutsideIsSent(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		calls++
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{}`)
+		_, _ = io.WriteString(w, `{"output":{}}`)
 	}))
 	t.Cleanup(srv.Close)
 	p := open(t, Config{Endpoint: srv.URL, Credentials: static})

@@ -38,7 +38,7 @@ func TestCall_D12ServiceTierIsAskedFor(t *testing.T) {
 			body, _ := io.ReadAll(r.Body)
 			sent, got = string(body), r.Header.Clone()
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{}`)
+			_, _ = io.WriteString(w, `{"output":{}}`)
 		}))
 		p := open(t, Config{Endpoint: srv.URL, Credentials: static})
 		_, err := p.Call(t.Context(), provider.Request{Op: tc.op, ModelID: "m", Body: []byte(tc.body), Headers: tc.headers, Tier: tc.tier})

@@ -45,7 +45,7 @@ func chat(content string) provider.Request {
 // were, and a call that nothing answers fails for good.
 func TestAdapter_MeetsWhatWasRecorded(t *testing.T) {
 	t.Parallel()
-	const reply = `{ "choices": [] }`
+	const reply = `{ "choices": [{}] }`
 	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		w.Header().Set("Content-Type", "application/json")

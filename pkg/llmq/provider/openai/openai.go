@@ -108,16 +108,51 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ParseBytes(answer).IsObject() {
+	top := gjson.ParseBytes(answer)
+	if !top.IsObject() {
 		return nil, reply.NoReply()
 	}
-	if failed := gjson.GetBytes(answer, "error"); isThere(failed) {
+	said := partsOf(top)
+	if isThere(said.failed) {
 		return nil, told(answer, key)
+	}
+	if member := said.lacks(req.Op); member != "" {
+		return nil, reply.Lacks(member)
 	}
 	return &provider.Response{
 		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"),
-		Usage: usageOf(answer),
+		Usage: usageIn(said.usage),
 	}, nil
+}
+
+// parts are the members of a reply that are looked at.
+type parts struct{ failed, usage, choices, data, output, status gjson.Result }
+
+// partsOf finds them in one pass, for a reply may have 20 MB.
+func partsOf(reply gjson.Result) parts {
+	var p parts
+	wanted := map[string]*gjson.Result{"error": &p.failed, "usage": &p.usage, "choices": &p.choices, "data": &p.data, "output": &p.output, "status": &p.status}
+	reply.ForEach(func(name, value gjson.Result) bool {
+		if at := wanted[name.Str]; at != nil && !at.Exists() {
+			*at = value
+		}
+		return true
+	})
+	return p
+}
+
+// lacks names the member without which a reply is none to the op; "" where it is there. What is in it is the caller's affair.
+func (p parts) lacks(op llmq.Op) string {
+	filled := func(list gjson.Result) bool { return list.IsArray() && list.Get("0").Exists() }
+	switch {
+	case op == llmq.OpChat && !filled(p.choices):
+		return "choices"
+	case op == llmq.OpEmbeddings && !filled(p.data):
+		return "data"
+	case op == llmq.OpResponses && !p.output.IsArray() && p.status.Type != gjson.String: // one that was cut short may have said nothing
+		return "output"
+	}
+	return ""
 }
 
 // request is what is sent, and the key in it: the caller's bytes but for edits.

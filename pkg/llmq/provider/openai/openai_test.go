@@ -16,6 +16,9 @@ import (
 
 const secret = "0123456789abcdef-secret" // of no known shape, so that only exact removal helps
 
+// aReply has what makes it a reply, whatever the op.
+const aReply = `{"choices":[{"index":0}],"data":[{"index":0}],"output":[]}`
+
 func fixed(key string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return key, nil }
 }
@@ -35,7 +38,7 @@ func open(t *testing.T, base string, key func(context.Context) (string, error)) 
 func features(op llmq.Op, path string) providertest.Features {
 	return providertest.Features{
 		Request: provider.Request{Op: op, ModelID: "gpt-5", Body: []byte(`{ "model":"alias@target" ,"top_p":1.0, "messages":[{"role":"user","content":"h\u00e9\/"}]}`)},
-		Reply:   `{"id":"chatcmpl-1","object":"chat.completion","choices":[],"usage":{"total_tokens":3}}`,
+		Reply:   `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0}],"data":[{"index":0}],"usage":{"total_tokens":3}}`,
 		Path:    "/v1" + path,
 		Body:    `{ "model":"gpt-5" ,"top_p":1.0, "messages":[{"role":"user","content":"h\u00e9\/"}]}`,
 		Headers: []string{"Accept", "Accept-Encoding", "Authorization", "Content-Length", "Content-Type", "User-Agent"},
@@ -82,7 +85,7 @@ func TestCall_WithoutKeySendsNone(t *testing.T) {
 			t.Error("an Authorization header is sent")
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{}`))
+		_, _ = w.Write([]byte(aReply))
 	}))
 	t.Cleanup(srv.Close)
 	if _, err := open(t, srv.URL, nil).Call(t.Context(), provider.Request{Op: llmq.OpChat, ModelID: "m", Body: []byte(`{}`)}); err != nil {
@@ -134,5 +137,48 @@ func TestCall_AStreamThatNobodyAskedForIsATargetError(t *testing.T) {
 	_, err := open(t, srv.URL, nil).Call(t.Context(), provider.Request{Op: llmq.OpChat, ModelID: "m", Body: []byte(`{}`)})
 	if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.TargetFatal || e.Code != llmq.CodeProviderError {
 		t.Errorf("Call = %v, want target_fatal provider_error", err)
+	}
+}
+
+// H19: a 200 that is none of the op's replies is a passing fault, and never a success; what is in a reply is not looked at. Of a
+// response that said nothing the state is enough.
+func TestCall_RepliesOfTheirOpAlone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		op          llmq.Op
+		reply, says string // "" is a success
+	}{
+		{llmq.OpChat, `{}`, "no choices"},
+		{llmq.OpChat, `{"choices":[],"usage":{"prompt_tokens":1}}`, "no choices"},
+		{llmq.OpChat, `{"choices":null}`, "no choices"},
+		{llmq.OpChat, `{"choices":{"0":{}}}`, "no choices"},
+		{llmq.OpChat, `{"data":[{}],"output":[{}]}`, "no choices"},
+		{llmq.OpChat, `{"status":"ok"}`, "no choices"},
+		{llmq.OpChat, `{"usage":{},"choices":[{"anything":1}]}`, ""},
+		{llmq.OpChat, `{"error":null,"choices":[{}]}`, ""},
+		{llmq.OpEmbeddings, `{}`, "no data"},
+		{llmq.OpEmbeddings, `{"data":[]}`, "no data"},
+		{llmq.OpEmbeddings, `{"choices":[{}]}`, "no data"},
+		{llmq.OpEmbeddings, `{"data":[{"embedding":"AAAA"}]}`, ""},
+		{llmq.OpResponses, `{}`, "no output"},
+		{llmq.OpResponses, `{"output":"x"}`, "no output"},
+		{llmq.OpResponses, `{"output":[]}`, ""},
+		{llmq.OpResponses, `{"status":"incomplete"}`, ""},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(tt.reply))
+		}))
+		t.Cleanup(srv.Close)
+		resp, err := open(t, srv.URL, fixed(secret)).Call(t.Context(), provider.Request{Op: tt.op, ModelID: "m", Body: []byte(`{}`)})
+		if tt.says == "" {
+			if err != nil || string(resp.Body) != tt.reply {
+				t.Errorf("%s: %s: %+v, %v", tt.op, tt.reply, resp, err)
+			}
+			continue
+		}
+		if e, ok := errors.AsType[*provider.Error](err); !ok || e.Class != provider.Retryable || e.Code != llmq.CodeProviderError || e.Kind != "bad_reply" || !strings.Contains(e.Message, tt.says) {
+			t.Errorf("%s: %s: %v", tt.op, tt.reply, err)
+		}
 	}
 }

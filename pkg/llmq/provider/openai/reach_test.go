@@ -20,7 +20,7 @@ func sender(t *testing.T, change func(*openai.Config)) func(provider.Request) (s
 		body, _ := io.ReadAll(r.Body)
 		sent = string(body)
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{}`)
+		_, _ = io.WriteString(w, aReply)
 	}))
 	t.Cleanup(srv.Close)
 	cfg := openai.Config{Name: "test", BaseURL: srv.URL, APIKey: fixed(secret), Network: provider.DefaultNetwork()}

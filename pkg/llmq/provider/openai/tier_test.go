@@ -32,7 +32,7 @@ func TestCall_D12ServiceTierIsAskedFor(t *testing.T) {
 			body, _ := io.ReadAll(r.Body)
 			sent = string(body)
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{}`)
+			_, _ = io.WriteString(w, aReply)
 		}))
 		p := open(t, srv.URL+"/v1", fixed(secret))
 		if _, err := p.Call(t.Context(), provider.Request{Op: tc.op, ModelID: "m", Body: []byte(tc.body), Tier: tc.tier}); err != nil || sent != tc.want {

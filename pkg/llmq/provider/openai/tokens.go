@@ -51,8 +51,9 @@ func (p *Provider) Measure(req provider.Request) provider.Load {
 
 // usageOf reads what a reply says of its cost, under the names of chats or of responses; nil where it says nothing. What was
 // read from a cache counts: OpenAI's limits know no discount for it.
-func usageOf(reply []byte) *provider.Usage {
-	usage := gjson.GetBytes(reply, "usage")
+func usageOf(reply []byte) *provider.Usage { return usageIn(gjson.GetBytes(reply, "usage")) }
+
+func usageIn(usage gjson.Result) *provider.Usage {
 	u := provider.Usage{
 		Input:  max(count(usage, "prompt_tokens"), count(usage, "input_tokens")),
 		Output: max(count(usage, "completion_tokens"), count(usage, "output_tokens")),

@@ -260,7 +260,7 @@ func (s suite) concurrent(t *testing.T) {
 			t.Errorf("read the request: %v", err)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"got":%s}`, body)
+		fmt.Fprintf(w, `{"got":%s,%s`, body, strings.TrimPrefix(s.Reply, "{"))
 	}))
 	t.Cleanup(u.Close)
 	p := s.open(t, u.URL)
