@@ -41,8 +41,14 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 			Worker: p.Config.SourceTarget(lane), BatchSize: l.BatchSize, MaxConcurrency: l.MaxConcurrency, Timeout: l.Timeout,
 		}
 	}
+	jobs := map[string]admin.LaneRule{}
+	for _, j := range p.Config.Jobs {
+		jobs[j.Name] = admin.LaneRule{
+			Worker: p.Config.JobTarget(j.Name), BatchSize: 1, MaxConcurrency: j.MaxConcurrency(), Timeout: p.Catalogue.Timeout(j.Name, llmq.OpJob, llmq.LaneBulk),
+		}
+	}
 	return admin.NewOperator(a, admin.OperatorDeps{
-		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes,
+		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes, Jobs: jobs,
 		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Trail: p.Trail(), Metrics: p.Metrics(),
 	}), nil
 }

@@ -2,25 +2,6 @@
 // lane, from one artifact.
 package main
 
-import (
-	"os"
+import "github.com/llm-queue/llmq/worker"
 
-	"github.com/aws/aws-lambda-go/lambda"
-
-	"github.com/llm-queue/llmq/pkg/llmq/wiring"
-)
-
-func main() {
-	log := wiring.Logger(os.Environ())
-	p, err := wiring.Start(os.Environ(), log)
-	if err != nil {
-		log.Error("the function can't start", "error", err)
-		os.Exit(1)
-	}
-	w, err := p.Worker()
-	if err != nil {
-		log.Error("the function can't start", "error", err)
-		os.Exit(1)
-	}
-	lambda.StartWithOptions(newHandler(w, func() { p.FlushMetrics(os.Stdout) }, log), lambda.WithEnableSIGTERM(w.Drain))
-}
+func main() { worker.Main() }

@@ -35,6 +35,8 @@ import (
 // Functions are the paths of the bootstrap binaries.
 type Functions struct {
 	Enqueue, Worker, Admin string
+	// Jobs are those of workers that run jobs, by the artifact's name. Each that the configuration names is required.
+	Jobs map[string]string
 }
 
 // Options say what to run. Functions, Config, Dir and the addresses are required.
@@ -114,6 +116,11 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Config == nil || o.Dir == "" || o.Functions.Enqueue == "" || o.Functions.Worker == "" || o.Functions.Admin == "" {
 		return nil, errors.New("cloud: Config, Dir and the three Functions are required")
 	}
+	for _, j := range o.Config.Jobs {
+		if o.Functions.Jobs[j.Artifact] == "" {
+			return nil, fmt.Errorf("cloud: the queue of jobs %s needs Functions.Jobs[%q]", j.Name, j.Artifact)
+		}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -150,7 +157,7 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	cfg.Valkey.Password = config.Secret{Env: valkeyEnv}
 	cfg.Storage.Bucket, cfg.Storage.StateBucket, cfg.Storage.Endpoint = bucket, state, s3URL
 	cfg.KeyPepper = config.Secret{Env: pepperEnv}
-	cfg.Queues.SenderIDs, cfg.Queues.WorkerIDs = []string{FunctionEnqueue, FunctionAdmin}, workers()
+	cfg.Queues.SenderIDs, cfg.Queues.WorkerIDs = []string{FunctionEnqueue, FunctionAdmin}, workers(&cfg)
 	cfg.Producers = append(slices.Clone(cfg.Producers), config.Producer{
 		Name: "local", SenderID: Producer, Tenant: tenant, Replies: []string{"done=sqs:" + string(Replies), "archive=s3"},
 	})

@@ -12,12 +12,15 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/auth"
 )
 
-// createKey makes the first key as an operator does, by the admin API: it may do everything with every model that is
-// configured.
+// createKey makes the first key as an operator does, by the admin API: it may do everything with every model and every
+// queue of jobs that is configured.
 func (c *Cloud) createKey(ctx context.Context) error {
 	models := make([]string, 0, len(c.Config.Models))
 	for _, m := range c.Config.Models {
 		models = append(models, m.Alias)
+	}
+	for _, j := range c.Config.Jobs {
+		models = append(models, j.Name)
 	}
 	body, err := json.Marshal(map[string]any{
 		"name": "first", "tenant": "default", "scopes": auth.Scopes(), "models": models, "lanes": llmq.Lanes(),

@@ -16,6 +16,7 @@ import (
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -30,11 +31,14 @@ const (
 // FunctionWorker is the name of a lane's worker function.
 func FunctionWorker(l llmq.Lane) string { return functionWorker + string(l) }
 
-// workers are the names of all of them.
-func workers() []string {
+// workers are the names of all of them, and of those that run jobs.
+func workers(cfg *config.Config) []string {
 	var names []string
 	for _, l := range llmq.Lanes() {
 		names = append(names, FunctionWorker(l))
+	}
+	for _, j := range cfg.Jobs {
+		names = append(names, cfg.JobFunction(j.Name))
 	}
 	return names
 }
@@ -72,22 +76,33 @@ func (c *Cloud) createQueues(ctx context.Context) error {
 	}
 	for _, m := range c.Config.Models {
 		for _, lane := range m.Lanes {
-			name := c.Config.Queues.Names().Model(m.Alias, lane)
-			dlq := name.DLQ()
-			if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(dlq)), Attributes: map[string]string{
-				"MessageRetentionPeriod": secs(dlqRetention),
-			}}); err != nil {
-				return fmt.Errorf("queue %s: %w", dlq, err)
-			}
-			if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(name)), Attributes: map[string]string{
-				"MessageRetentionPeriod":        secs(sourceRetention),
-				"VisibilityTimeout":             secs(c.Config.Lanes[lane].FunctionTimeout),
-				"ReceiveMessageWaitTimeSeconds": "20",
-				"RedrivePolicy":                 fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, arn(dlq), maxReceiveCount),
-			}}); err != nil {
-				return fmt.Errorf("queue %s: %w", name, err)
+			if err := createQueue(ctx, api, c.Config.Queues.Names().Model(m.Alias, lane), c.Config.Lanes[lane].FunctionTimeout); err != nil {
+				return err
 			}
 		}
+	}
+	for _, j := range c.Config.Jobs {
+		if err := createQueue(ctx, api, c.Config.JobQueue(j), j.FunctionTimeout()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func createQueue(ctx context.Context, api *awssqs.Client, name queue.Name, visibility time.Duration) error {
+	dlq := name.DLQ()
+	if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(dlq)), Attributes: map[string]string{
+		"MessageRetentionPeriod": secs(dlqRetention),
+	}}); err != nil {
+		return fmt.Errorf("queue %s: %w", dlq, err)
+	}
+	if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(name)), Attributes: map[string]string{
+		"MessageRetentionPeriod":        secs(sourceRetention),
+		"VisibilityTimeout":             secs(visibility),
+		"ReceiveMessageWaitTimeSeconds": "20",
+		"RedrivePolicy":                 fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, arn(dlq), maxReceiveCount),
+	}}); err != nil {
+		return fmt.Errorf("queue %s: %w", name, err)
 	}
 	return nil
 }
@@ -153,10 +168,15 @@ func (c *Cloud) functions(paths Functions) []lambda.FunctionConfig {
 			Concurrency: l.MaxConcurrency * max(1, len(c.Config.Models)),
 		})
 	}
+	for _, j := range c.Config.Jobs {
+		fs = append(fs, lambda.FunctionConfig{
+			Name: c.Config.JobFunction(j.Name), Bootstrap: paths.Jobs[j.Artifact], Timeout: j.FunctionTimeout(), MemoryMB: j.MemoryMB, Concurrency: j.MaxConcurrency(),
+		})
+	}
 	return fs
 }
 
-// startSources maps every queue to its lane's worker, and starts the governor's clock.
+// startSources maps every queue to its lane's worker, or to the one of its jobs, and starts the governor's clock.
 func (c *Cloud) startSources(ctx context.Context) error {
 	for _, m := range c.Config.Models {
 		for _, lane := range m.Lanes {
@@ -168,6 +188,15 @@ func (c *Cloud) startSources(ctx context.Context) error {
 			}); err != nil {
 				return fmt.Errorf("event source of %s: %w", name, err)
 			}
+		}
+	}
+	for _, j := range c.Config.Jobs {
+		name := c.Config.JobQueue(j)
+		if _, err := c.Mappings.Add(ctx, eventsource.Mapping{
+			Function: c.Config.JobFunction(j.Name), QueueARN: arn(name), BatchSize: 1, MaximumConcurrency: j.MaxConcurrency(),
+			ReportBatchItemFailures: true, EventCount: true,
+		}); err != nil {
+			return fmt.Errorf("event source of %s: %w", name, err)
 		}
 	}
 	return c.startGovernor() //nolint:contextcheck // its clock runs until Close

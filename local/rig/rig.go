@@ -30,8 +30,11 @@ type Options struct {
 	// Env may hold OPENAI_BASE_URL and OPENAI_API_KEY: then that endpoint serves every
 	// model. LLMQ_* variables reach the functions, as on AWS.
 	Env       []string
-	Functions cloud.Functions // built binaries; zero builds them
-	Engine    valkey.Engine
+	Functions cloud.Functions // built binaries; without a door's it builds them
+	// Jobs are the packages of workers that run jobs, by the artifact that the configuration names; they are built with
+	// the functions.
+	Jobs   map[string]string
+	Engine valkey.Engine
 	// Change may change the configuration before it is used.
 	Change func(*config.Config)
 	// Linked leads the functions to every part, and to the fake provider, over a link of
@@ -119,13 +122,13 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 		return fmt.Errorf("temp folder: %w", err)
 	}
 	r.closers = append(r.closers, func(context.Context) error { return os.RemoveAll(r.dir) })
-	if o.Functions == (cloud.Functions{}) {
+	if o.Functions.Enqueue == "" {
 		step("building the functions (the first time takes a minute or two)")
 		var tags []string
 		if tape.mode != "" {
 			tags = append(tags, cassetteTag)
 		}
-		if o.Functions, err = cloud.Build(ctx, r.dir, tags...); err != nil {
+		if o.Functions, err = cloud.Build(ctx, r.dir, o.Jobs, tags...); err != nil {
 			return err
 		}
 	}

@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	fmt.Fprintln(progress, "· building the functions (the first time takes a minute or two)")
-	functions, err := cloud.Build(ctx, dir)
+	functions, err := cloud.Build(ctx, dir, jobPackages)
 	if err != nil {
 		return err
 	}

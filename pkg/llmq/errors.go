@@ -47,6 +47,8 @@ const (
 	CodeSenderNotAllowed    Code = "sender_not_allowed"
 	CodeStreamBroken        Code = "stream_broken"
 	CodeWorkerCrash         Code = "worker_crash"
+	CodeUnknownJob          Code = "unknown_job"
+	CodeJobFailed           Code = "job_failed"
 	CodeConfiguration       Code = "configuration"
 	CodeInternal            Code = "internal_error"
 )
@@ -98,6 +100,8 @@ var codes = []CodeInfo{
 	{CodeSenderNotAllowed, 403, false, "A message came from a sender that is not listed.", "List the sender under producers and have it send again; nobody else can, for whose message it is can't be known."},
 	{CodeStreamBroken, 502, false, "The reply broke off after its first content had been passed on; it is not made anew, since its caller has a part of it.", "Discard what came, or keep it as a part; send it again under a new id."},
 	{CodeWorkerCrash, 500, false, "Workers died again and again while they ran this request, so it is not run any more.", "Look at the workers' memory and logs; the message is in the dead-letter queue."},
+	{CodeUnknownJob, 404, false, "No worker of the queue has the function that the job names: it was handed back until its time was nearly over.", "Check the name, or deploy a worker that has it; the job is in the dead-letter queue, and a redrive runs it."},
+	{CodeJobFailed, 500, false, "The job's function failed: for good, as it said itself, or timing.max_receives times; then the job is in the dead-letter queue.", "Look at the message and at the worker's log; mend the function and redrive, or send the job again under a new id."},
 	{CodeConfiguration, 500, false, "The deployment is not configured as it must be.", "Mend what the error names and deploy again."},
 	{CodeInternal, 500, false, "Something failed that should not; the log has it under the request id.", "Report it with the request id."},
 }

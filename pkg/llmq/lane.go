@@ -72,7 +72,10 @@ const (
 	WireInvoke Wire = "invoke"
 )
 
-// Wires lists every wire.
+// WireJob is that of jobs (FEATURES A6): no provider speaks it, for functions of one's own serve it.
+const WireJob Wire = "job"
+
+// Wires lists the wires that providers speak.
 func Wires() []Wire { return []Wire{WireOpenAI, WireConverse, WireInvoke} }
 
 // ParseWire reads a wire's name.
@@ -103,11 +106,13 @@ const (
 	OpInvoke Op = "invoke"
 	// OpInvokeStream is Bedrock's InvokeModelWithResponseStream: the same body, and a reply that comes in events.
 	OpInvokeStream Op = "invoke_stream"
+	// OpJob is a job: the body is what its function is given, the model reference names it, as queue@function.
+	OpJob Op = "job"
 )
 
 // Ops lists every op that this release serves.
 func Ops() []Op {
-	return []Op{OpChat, OpResponses, OpEmbeddings, OpConverse, OpConverseStream, OpInvoke, OpInvokeStream}
+	return []Op{OpChat, OpResponses, OpEmbeddings, OpConverse, OpConverseStream, OpInvoke, OpInvokeStream, OpJob}
 }
 
 // Wire is the wire that o belongs to, or "" for an unknown op.
@@ -119,8 +124,22 @@ func (o Op) Wire() Wire {
 		return WireConverse
 	case OpInvoke, OpInvokeStream:
 		return WireInvoke
+	case OpJob:
+		return WireJob
 	}
 	return ""
+}
+
+// ParseLane reads the name of a lane that a request of o is to run in. An empty name is [LaneRT]; jobs have one lane,
+// [LaneBulk].
+func (o Op) ParseLane(s string) (Lane, error) {
+	if o != OpJob {
+		return ParseLane(s)
+	}
+	if l := Lane(s); l != "" && l != LaneBulk {
+		return "", Errorf(CodeInvalidRequest, "lane %q is none of a job's, which run in bulk; leave it out", Clip(s, 40)).At("lane")
+	}
+	return LaneBulk, nil
 }
 
 // Streaming says how a caller asks for a reply while it comes.
@@ -142,7 +161,7 @@ func (o Op) Streaming() Streaming {
 		return StreamByBody
 	case OpConverseStream, OpInvokeStream:
 		return StreamAlways
-	case OpEmbeddings, OpConverse, OpInvoke:
+	case OpEmbeddings, OpConverse, OpInvoke, OpJob:
 	}
 	return StreamNever
 }

@@ -43,6 +43,7 @@ type TokenRule struct {
 // Pace is how a target is tried, and waited for. The zero value leaves all of it to whoever runs calls.
 type Pace struct {
 	AttemptTimeout   time.Duration // one attempt, but of a stream; 0: the whole Pace is not given
+	Attempts         int           // failures, throttles apart, that end a target's turn; 0 leaves it to whoever runs calls
 	ThrottleAttempts int           // tries that end a target's turn once it has throttled
 	RetryBase        time.Duration // the least wait before the first repeat
 	RetryMultiplier  float64       // by how much each further repeat waits longer

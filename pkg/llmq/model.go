@@ -104,22 +104,35 @@ func (s ModelSet) Has(t Target) bool {
 	return slices.Contains(s, t.Model) || slices.Contains(s, t.String())
 }
 
+// JobTarget and JobProvider are what a queue of jobs has in a target's place. No configured provider can have that name.
+const (
+	JobTarget   = "jobs"
+	JobProvider = "llmq.jobs"
+)
+
 // Model is a configured model: its lanes and the targets that serve it, in the
 // order in which they are tried.
 type Model struct {
 	Alias   string
-	Lanes   []Lane   // lanes that have a queue of their own; rt and bg always
+	Lanes   []Lane   // lanes that have a queue of their own; rt and bg always, but of a queue of jobs
 	Targets []Target // at least one
 	Any     bool     // local only: takes every name that no other model has
 
 	Timeouts, EmbedTimeouts map[Lane]time.Duration // deadlines of calls, and of embeddings, that name none; what is missing is the lane's
 }
 
+// Jobs reports whether m is a queue of jobs: its one target stands for all functions that its workers have, and only they know
+// which these are.
+func (m Model) Jobs() bool { return len(m.Targets) == 1 && m.Targets[0].Speaks(WireJob) }
+
 // Queue is the lane whose queue a request of lane l is sent to: bulk falls back
 // to the default queue where it has none of its own (FEATURES B1).
 func (m Model) Queue(l Lane) Lane {
-	if slices.Contains(m.Lanes, l) {
+	switch {
+	case slices.Contains(m.Lanes, l):
 		return l
+	case m.Jobs():
+		return LaneBulk
 	}
 	return LaneBG
 }
@@ -127,7 +140,7 @@ func (m Model) Queue(l Lane) Lane {
 // Wires lists the wires that any of m's targets speaks, in a fixed order.
 func (m Model) Wires() []Wire {
 	var ws []Wire
-	for _, w := range Wires() {
+	for _, w := range append(Wires(), WireJob) {
 		if slices.ContainsFunc(m.Targets, func(t Target) bool { return t.Speaks(w) }) {
 			ws = append(ws, w)
 		}
@@ -186,6 +199,9 @@ func (c Catalogue) Resolve(ref ModelRef, w Wire) (Model, []Target, error) {
 	if err != nil {
 		return Model{}, nil, err
 	}
+	if w == WireJob && m.Jobs() && ref.Target == "" {
+		return m, nil, Errorf(CodeInvalidRequest, "%q names a queue of jobs and no function; write %s@FUNCTION", ref.Alias, ref.Alias).At("model")
+	}
 	speaking := slices.DeleteFunc(slices.Clone(targets), func(t Target) bool { return !t.Speaks(w) })
 	if len(speaking) == 0 {
 		return m, nil, Errorf(CodeWrongWire, "model %q does not speak the %s wire; it speaks %s", ref, w, joinWires(m.Wires())).At("model")
@@ -200,6 +216,11 @@ func (c Catalogue) find(ref ModelRef) (Model, []Target, error) {
 		}
 		if ref.Target == "" {
 			return m, m.Targets, nil
+		}
+		if m.Jobs() { // whether there is such a function, its workers know
+			t := m.Targets[0]
+			t.ModelID = ref.Target
+			return m, []Target{t}, nil
 		}
 		for _, t := range m.Targets {
 			if t.Name == ref.Target {

@@ -25,7 +25,7 @@ func (rd *redrive) again(m queue.Message) (queue.Outgoing, error) {
 		return queue.Outgoing{}, err
 	}
 	env.Generation++
-	env.Deadline = time.Now().Add(rd.deps.Lanes[rd.place.lane].Timeout)
+	env.Deadline = time.Now().Add(rd.rule(rd.place).Timeout)
 	body, err := env.Encode()
 	if err != nil {
 		rd.out.Unreadable++

@@ -18,7 +18,7 @@ import (
 
 // foresee leaves a snapshot of every model whose queues can be read (FEATURES A16), and returns of how many. One that can't be
 // read keeps its last, until that is too old to be used.
-func (o *Operator) foresee(ctx context.Context, lim limits, byLane map[llmq.Lane]listed) (int, error) {
+func (o *Operator) foresee(ctx context.Context, lim limits, byWorker map[string]listed) (int, error) {
 	models := o.Catalogue.Models()
 	depths := o.depths(ctx)
 	o.gaugeDepths(depths)
@@ -50,7 +50,7 @@ func (o *Operator) foresee(ctx context.Context, lim limits, byLane map[llmq.Lane
 				break
 			}
 			snap.Waiting[l] = max(0, d.Visible+d.Delayed+d.InFlight-running(m, l, lim))
-			if s, err := byLane[l].of(q); err == nil && s.State.Paused() {
+			if s, err := byWorker[o.rule(place{m, l, q}).Worker].of(q); err == nil && s.State.Paused() {
 				snap.Paused = append(snap.Paused, l)
 			}
 		}

@@ -100,8 +100,8 @@ func TestForesee_LeavesDepthsAndRates(t *testing.T) {
 func TestForesee_PausedLaneIsNotForecast(t *testing.T) {
 	t.Parallel()
 	r := foreseen(t)
-	byLane := map[llmq.Lane]listed{llmq.LaneBG: {sources: []queue.Source{{Queue: "llm-chat-a", State: queue.SourceDisabled}}}}
-	if _, err := r.foresee(t.Context(), known(0, 0), byLane); err != nil {
+	byWorker := map[string]listed{r.deps.Lanes[llmq.LaneBG].Worker: {sources: []queue.Source{{Queue: "llm-chat-a", State: queue.SourceDisabled}}}}
+	if _, err := r.foresee(t.Context(), known(0, 0), byWorker); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := r.outlook(t).Start(llmq.LaneBG, time.Now()); ok {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -59,14 +58,14 @@ func (o *Operator) govern(ctx context.Context) Governed {
 		return run
 	}
 	o.gauge(lim)
-	byLane := o.listAll(ctx, llmq.Lanes())
-	foreseen, err := o.foresee(ctx, lim, byLane)
+	byWorker := o.listAll(ctx)
+	foreseen, err := o.foresee(ctx, lim, byWorker)
 	if o.deps.Governed {
-		run = o.obey(ctx, lim, byLane)
+		run = o.obey(ctx, lim, byWorker)
 	} else {
 		run.Off = true
 	}
-	run.Forecast, run.Requests = foreseen, run.Requests+len(byLane)
+	run.Forecast, run.Requests = foreseen, run.Requests+len(byWorker)
 	if err != nil {
 		run.Error = strings.TrimPrefix(run.Error+"\nno forecast of some: "+err.Error(), "\n")
 	}
@@ -74,17 +73,18 @@ func (o *Operator) govern(ctx context.Context) Governed {
 }
 
 // obey asks for what the limits want of each source.
-func (o *Operator) obey(ctx context.Context, lim limits, byLane map[llmq.Lane]listed) Governed {
+func (o *Operator) obey(ctx context.Context, lim limits, byWorker map[string]listed) Governed {
 	var run Governed
 	var errs []error
 	for _, l := range governor.Lanes() {
-		errs = append(errs, byLane[l].err)
+		errs = append(errs, byWorker[o.deps.Lanes[l].Worker].err)
 	}
 	for _, p := range o.places() {
-		if !governs(p.lane) || byLane[p.lane].err != nil {
+		from := byWorker[o.rule(p).Worker]
+		if !governs(p) || from.err != nil {
 			continue
 		}
-		s, err := byLane[p.lane].of(p.queue)
+		s, err := from.of(p.queue)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -124,8 +124,6 @@ func (o *Operator) logMove(ctx context.Context, p place, s queue.Source, d gover
 	}
 	o.deps.Trail.Log.InfoContext(ctx, "governor_moved", args...)
 }
-
-func governs(l llmq.Lane) bool { return slices.Contains(governor.Lanes(), l) }
 
 // limits is what the gate knows of every target of every chain, by the target's name.
 type limits struct {

@@ -122,7 +122,7 @@ func TestGovern_RefusedMovesWait(t *testing.T) {
 			if tt.fresh {
 				st.Quarantine = 1
 			}
-			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}, chains: r.inForce.Chains}, r.listAll(t.Context(), llmq.Lanes()))
+			got := r.obey(t.Context(), limits{states: map[string]capacity.State{"chat-a@main": st}, chains: r.inForce.Chains}, r.listAll(t.Context()))
 			if got != tt.want {
 				t.Errorf("run = %+v, want %+v", got, tt.want)
 			}

@@ -6,11 +6,12 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/forecast"
+	"github.com/llm-queue/llmq/pkg/llmq/governor"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
-// LaneRule is what the verbs know of a lane's deployment.
+// LaneRule is what the verbs know of a lane's deployment, or of a queue of jobs.
 type LaneRule struct {
 	Worker         string        // name of the lane's function
 	BatchSize      int           // messages that an invocation gets at most
@@ -18,12 +19,13 @@ type LaneRule struct {
 	Timeout        time.Duration // a request's deadline when it names none
 }
 
-// OperatorDeps are what the verbs that change something work with; all are required.
+// OperatorDeps are what the verbs that change something work with; all are required but Jobs.
 type OperatorDeps struct {
 	Queue    queue.Operator
 	Sources  queue.Sources
 	Lanes    map[llmq.Lane]LaneRule
-	Governed bool // whether the governor is on
+	Jobs     map[string]LaneRule // of queues of jobs, by their names; the governor leaves them alone
+	Governed bool                // whether the governor is on
 	Forecast *forecast.Store
 	Senders  queue.Senders // whose messages workers take: a redrive sends no others again
 	Trail    Trail
@@ -46,6 +48,17 @@ type place struct {
 	lane  llmq.Lane
 	queue queue.Name
 }
+
+// rule is that of a queue's deployment.
+func (o *Operator) rule(p place) LaneRule {
+	if r, isOfJobs := o.deps.Jobs[p.model.Alias]; isOfJobs {
+		return r
+	}
+	return o.deps.Lanes[p.lane]
+}
+
+// governs reports whether a queue's event source is the governor's: that of jobs is as wide as its slots.
+func governs(p place) bool { return slices.Contains(governor.Lanes(), p.lane) && !p.model.Jobs() }
 
 // places lists every queue, in configured order.
 func (o *Operator) places() []place {

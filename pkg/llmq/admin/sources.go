@@ -33,17 +33,17 @@ type GovernorStatus struct {
 	Reason governor.Reason `json:"reason"`
 }
 
-// SourceStates reads the event source of every queue: a request for each lane's worker, side by side.
+// SourceStates reads the event source of every queue: a request for each worker, side by side.
 func (o *Operator) SourceStates(ctx context.Context) []SourceStatus {
 	var lim limits
 	if o.deps.Governed {
 		lim = o.limits(ctx)
 	}
-	byLane := o.listAll(ctx, llmq.Lanes())
+	byWorker := o.listAll(ctx)
 	out := []SourceStatus{}
 	for _, p := range o.places() {
-		st := SourceStatus{Queue: p.queue, Model: p.model.Alias, Lane: p.lane, Ceiling: o.deps.Lanes[p.lane].MaxConcurrency}
-		s, err := byLane[p.lane].of(p.queue)
+		st := SourceStatus{Queue: p.queue, Model: p.model.Alias, Lane: p.lane, Ceiling: o.rule(p).MaxConcurrency}
+		s, err := byWorker[o.rule(p).Worker].of(p.queue)
 		if err != nil {
 			st.Error = err.Error()
 			out = append(out, st)
@@ -53,7 +53,7 @@ func (o *Operator) SourceStates(ctx context.Context) []SourceStatus {
 		if !s.Changed.IsZero() {
 			st.Changed = &s.Changed
 		}
-		if o.deps.Governed && governs(p.lane) {
+		if o.deps.Governed && governs(p) {
 			d := governor.Decide(o.facts(p, s, lim))
 			st.Governor = &GovernorStatus{Want: d.Want, Moves: d.Move, Reason: d.Reason}
 		}
@@ -104,24 +104,20 @@ func (l listed) of(q queue.Name) (queue.Source, error) {
 	return queue.Source{}, fmt.Errorf("the event source of %s: %w", q, queue.ErrNoSource)
 }
 
-// listAll lists the sources of the lanes' workers, of those that some model has a queue for.
-func (o *Operator) listAll(ctx context.Context, lanes []llmq.Lane) map[llmq.Lane]listed {
-	out := map[llmq.Lane]*listed{}
+// listAll lists the sources of the workers that some queue is for, by their names.
+func (o *Operator) listAll(ctx context.Context) map[string]listed {
+	out := map[string]*listed{}
 	for _, p := range o.places() {
-		for _, l := range lanes {
-			if p.lane == l && out[l] == nil {
-				out[l] = &listed{}
-			}
-		}
+		out[o.rule(p).Worker] = &listed{}
 	}
 	var wg sync.WaitGroup
-	for l, into := range out {
-		wg.Go(func() { into.sources, into.err = o.deps.Sources.List(ctx, o.deps.Lanes[l].Worker) })
+	for worker, into := range out {
+		wg.Go(func() { into.sources, into.err = o.deps.Sources.List(ctx, worker) })
 	}
 	wg.Wait()
-	all := map[llmq.Lane]listed{}
-	for l, got := range out {
-		all[l] = *got
+	all := map[string]listed{}
+	for worker, got := range out {
+		all[worker] = *got
 	}
 	return all
 }

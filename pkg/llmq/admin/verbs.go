@@ -124,7 +124,7 @@ const longestBusyWait = 8 * time.Second
 
 // flipOnce asks for the change, unless the source is there or on its way.
 func (o *Operator) flipOnce(ctx context.Context, p place, enable bool) (was, is queue.Source, err error) {
-	list, err := o.deps.Sources.List(ctx, o.deps.Lanes[p.lane].Worker)
+	list, err := o.deps.Sources.List(ctx, o.rule(p).Worker)
 	s, err := listed{list, err}.of(p.queue)
 	if err != nil {
 		return queue.Source{}, queue.Source{}, err

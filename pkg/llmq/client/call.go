@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,13 +150,10 @@ func (c *Client) newRequest(ctx context.Context, op llmq.Op, model string, body 
 		r.ID = llmq.NewID()
 	}
 	var err error
-	if r.Lane, err = llmq.ParseLane(string(o.Lane)); err != nil {
+	if r.Lane, err = op.ParseLane(string(o.Lane)); err != nil {
 		return r, err
 	}
 	if r.Fallback, err = llmq.ParseFallback(string(o.Fallback)); err != nil {
-		return r, err
-	}
-	if r.Deadline, err = deadline(ctx, o, r.Lane, p.Timeouts[r.Lane]); err != nil {
 		return r, err
 	}
 	if err := strictjson.Check(body, strictjson.Default()); err != nil {
@@ -170,7 +168,13 @@ func (c *Client) newRequest(ctx context.Context, op llmq.Op, model string, body 
 	if r.Model, err = llmq.ParseModelRef(model); err != nil {
 		return r, err
 	}
-	if _, _, err = c.cfg.Catalogue.Resolve(r.Model, op.Wire()); err != nil {
+	m, _, err := c.cfg.Catalogue.Resolve(r.Model, op.Wire())
+	if err != nil {
+		return r, err
+	}
+	bounds := p.Timeouts[r.Lane]
+	bounds.Default = cmp.Or(c.Rules(ctx).Catalogue.Timeout(m.Alias, op, r.Lane), bounds.Default)
+	if r.Deadline, err = deadline(ctx, o, r.Lane, bounds); err != nil {
 		return r, err
 	}
 	if r.User, err = p.hash("user", o.User, llmq.UserFrom(ctx)); err != nil {

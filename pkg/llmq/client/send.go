@@ -161,10 +161,13 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 	began := time.Now()
 	sending, cancel := context.WithTimeout(ctx, time.Until(r.Deadline)/2)
 	defer cancel()
+	attributes := map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())}
+	if r.Op == llmq.OpJob {
+		attributes["llmq_job"] = r.Model.Target
+	}
 	to := c.cfg.Names.Model(m.Alias, m.Queue(r.Lane))
 	err = carrier.Send(sending, to, queue.Outgoing{
-		Body: body, Group: llmq.TenantHash(r.Tenant), Delay: wholeSeconds(delay),
-		Attributes: map[string]string{"llmq_v": "1", "llmq_op": string(r.Op), "llmq_lane": string(r.Lane), "llmq_rid": string(r.RID())},
+		Body: body, Group: llmq.TenantHash(r.Tenant), Delay: wholeSeconds(delay), Attributes: attributes,
 	})
 	c.countSend(m, r.Lane, err)
 	c.traceSent(ctx, r, to, time.Since(began), err)

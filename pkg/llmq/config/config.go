@@ -40,6 +40,7 @@ type Config struct {
 	IDSalt    Secret     // key of the hash of user and session ids; required on aws, local: a built-in one
 	Providers []Provider // in the order of the file
 	Models    []Model    // in the order of the file
+	Jobs      []JobQueue // in the order of the file
 	Lanes     map[llmq.Lane]Lane
 	Limiter   Limiter
 	Breaker   Breaker
@@ -294,7 +295,7 @@ type Timing struct {
 	Reload time.Duration // how old what is known of live settings may become; default 30 s
 }
 
-// Catalogue is the configured models as the rest of llmq knows them.
+// Catalogue is the configured models and queues of jobs as the rest of llmq knows them.
 func (c *Config) Catalogue() llmq.Catalogue {
 	models := make([]llmq.Model, 0, len(c.Models))
 	for _, m := range c.Models {
@@ -309,6 +310,9 @@ func (c *Config) Catalogue() llmq.Catalogue {
 			})
 		}
 		models = append(models, lm)
+	}
+	for _, j := range c.Jobs {
+		models = append(models, c.jobModel(j))
 	}
 	return llmq.NewCatalogue(models)
 }
@@ -330,6 +334,9 @@ func (c *Config) QueueNames() []queue.Name {
 		for _, l := range m.Lanes {
 			names = append(names, c.Queues.Names().Model(m.Alias, l))
 		}
+	}
+	for _, j := range c.Jobs {
+		names = append(names, c.JobQueue(j))
 	}
 	return names
 }

@@ -35,7 +35,7 @@ Seconds are plain numbers and may have decimals. A secret is a reference, never 
 	for _, part := range []struct {
 		title string
 		rows  []setting
-	}{{"Deployment and callers", deployment()}, {"Providers and models", models()}, {"Lanes and timing", running()}, {"Limits", limiter()}, {"What the CDK app makes (kind: aws)", deploying()}} {
+	}{{"Deployment and callers", deployment()}, {"Providers and models", models()}, {"Jobs", jobRows()}, {"Lanes and timing", running()}, {"Limits", limiter()}, {"What the CDK app makes (kind: aws)", deploying()}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | value | default | what it does |\n|---|---|---|---|\n", part.title)
 		for _, st := range part.rows {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", st.path, cell(valueOf(st)), cell(defaultOf(st)), cell(meaningOf(st)))

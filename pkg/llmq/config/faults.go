@@ -158,7 +158,7 @@ func (r *report) err() error {
 }
 
 // maxListed bounds how many known names a message lists.
-const maxListed = 24
+const maxListed = 25
 
 // didYouMean ends a message about an unknown name: with the nearest known one, or
 // else with the known ones.

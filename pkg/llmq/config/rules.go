@@ -27,6 +27,7 @@ func (c *checker) check() {
 	c.producers()
 	c.providers()
 	c.models()
+	c.jobs()
 	c.queues()
 	c.lanes()
 	c.calls()
@@ -180,13 +181,21 @@ func (c *checker) queues() {
 		path := modelPath(m.Alias)
 		for _, l := range m.Lanes {
 			name := prefix.Model(m.Alias, l)
-			for _, n := range []queue.Name{name, name.DLQ()} {
-				if owner, taken := owners[n]; taken && owner != path && c.ok(path) {
-					c.fault(path, "its queue %s is one of %s too; rename one of them", llmq.Clip(string(n), 80), owner)
-				}
-				owners[n] = path
-			}
+			c.own(owners, path, name)
 		}
+	}
+	for _, j := range c.cfg.Jobs {
+		c.own(owners, jobsPath(j.Name), prefix.Model(j.Name, llmq.LaneBulk))
+	}
+}
+
+// own notes whose a queue and its dead-letter queue are.
+func (c *checker) own(owners map[queue.Name]string, path string, name queue.Name) {
+	for _, n := range []queue.Name{name, name.DLQ()} {
+		if owner, taken := owners[n]; taken && owner != path && c.ok(path) {
+			c.fault(path, "its queue %s is one of %s too; rename one of them", llmq.Clip(string(n), 80), owner)
+		}
+		owners[n] = path
 	}
 }
 

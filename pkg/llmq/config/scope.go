@@ -21,6 +21,7 @@ type scope struct {
 	model    *Model
 	target   *Target
 	fallback *FallbackModel
+	jobs     *JobQueue
 	lane     *Lane
 }
 
@@ -84,6 +85,11 @@ func (d draft) scopes(path string) []scope {
 			m := &d.cfg.Models[i]
 			out = append(out, scope{cfg: d.cfg, prefix: modelPath(m.Alias) + ".", name: m.Alias, model: m})
 		}
+	case strings.HasPrefix(path, "jobs.*."):
+		for i := range d.cfg.Jobs {
+			j := &d.cfg.Jobs[i]
+			out = append(out, scope{cfg: d.cfg, prefix: jobsPath(j.Name) + ".", name: j.Name, jobs: j})
+		}
 	case strings.HasPrefix(path, "lanes.*."):
 		for _, l := range llmq.Lanes() {
 			out = append(out, scope{cfg: d.cfg, prefix: lanePath(l) + ".", name: string(l), lane: d.lanes[l]})
@@ -141,6 +147,12 @@ func openModel(s scope, name string) scope {
 	return s
 }
 
+func openJobs(s scope, name string) scope {
+	s.cfg.Jobs = append(s.cfg.Jobs, JobQueue{Name: name})
+	s.jobs = &s.cfg.Jobs[len(s.cfg.Jobs)-1]
+	return s
+}
+
 func openTarget(s scope, _ string) scope {
 	s.model.Targets = append(s.model.Targets, Target{})
 	s.target = &s.model.Targets[len(s.model.Targets)-1]
@@ -166,6 +178,7 @@ func segment(name string) string {
 
 func providerPath(name string) string { return "providers." + segment(name) }
 func modelPath(alias string) string   { return "models." + segment(alias) }
+func jobsPath(name string) string     { return "jobs." + segment(name) }
 func producerPath(i int) string       { return fmt.Sprintf("producers[%d]", i) }
 
 func targetPath(alias string, i int) string {

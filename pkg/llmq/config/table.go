@@ -90,7 +90,7 @@ const (
 
 // settings is the table. Its order is that of docs/CONFIG.md and of written files.
 func settings() []setting {
-	return slices.Concat(deployment(), models(), running(), limiter(), deploying())
+	return slices.Concat(deployment(), models(), jobRows(), running(), limiter(), deploying())
 }
 
 // deployment is where an environment lives and who may call it.

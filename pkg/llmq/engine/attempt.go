@@ -53,14 +53,14 @@ func (r *run) attemptOf(t llmq.Target) provider.Request {
 	return provider.Request{
 		Op: r.Request.Op, ModelID: r.modelID(t), Body: r.Request.Body, Headers: r.Request.Headers,
 		DefaultMaxOutput: t.Tokens.DefaultMaxTokens, Tier: t.Tier(r.Request.Lane),
-		Tenant: r.Request.Tenant, HostedTools: t.HostedTools,
+		Tenant: r.Request.Tenant, ID: r.Request.ID, Attempt: r.come().Attempts, HostedTools: t.HostedTools,
 	}
 }
 
 // explain words an attempt's failure for the caller.
 func (r *run) explain(came outcome, err error) *llmq.Error {
 	if came == hung {
-		return llmq.Errorf(llmq.CodeTimeout, "%s did not answer in time", r.target()).Because(err)
+		return llmq.Errorf(llmq.CodeTimeout, "%s did not answer in time", r.served()).Because(err)
 	}
 	pe, ok := errors.AsType[*provider.Error](err)
 	if !ok {
@@ -73,11 +73,19 @@ func (r *run) explain(came outcome, err error) *llmq.Error {
 			said = "no answer"
 		}
 	}
-	why := llmq.Errorf(pe.Code, "%s: %s", r.target(), said).After(pe.RetryAfter).Because(pe)
+	why := llmq.Errorf(pe.Code, "%s: %s", r.served(), said).After(pe.RetryAfter).Because(pe)
 	if own, ok := errors.AsType[*llmq.Error](pe.Err); ok { // ours, of the body
 		why.Field = own.Field
 	}
 	return why
+}
+
+// served names the current step for the caller: a job by its function, for its target stands for all of them.
+func (r *run) served() string {
+	if r.Request.Op == llmq.OpJob {
+		return r.Request.Model.String()
+	}
+	return r.target().String()
 }
 
 // sleepUntil reports false when ctx ended first.

@@ -205,11 +205,12 @@ func (r *run) follow(ctx context.Context, came outcome, err error) *ending {
 // second, and a function that sleeps is paid for (FEATURES D3).
 const sleepQueued = 10 * time.Second
 
-// patience is the policy of the request's lane. A direct one sleeps nowhere.
+// patience is the policy of the request's lane. A direct one sleeps nowhere, and neither does a job: each of its attempts may
+// take all of a function's time.
 func (r *run) patience() retry.Policy {
 	p := r.policy()
 	switch {
-	case r.Direct:
+	case r.Direct, r.Request.Op == llmq.OpJob:
 		p.SleepMost = 0
 	case r.Request.Lane != llmq.LaneRT:
 		p.SleepMost = min(p.SleepMost, sleepQueued)

@@ -184,6 +184,7 @@ const (
 	reasonDeferred    = "deferred"
 	reasonNoCapacity  = "no_capacity"
 	reasonUnknown     = "model_not_configured"
+	reasonUnknownJob  = "unknown_job"
 	reasonOutOfTime   = "out_of_time"
 	reasonInterrupted = "interrupted"
 	reasonDraining    = "draining"

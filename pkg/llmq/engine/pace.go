@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -42,6 +43,7 @@ func (r *run) policy() retry.Policy {
 	out := r.cfg.Retry
 	if p, own := r.paced(); own {
 		out.Curve.Base, out.Curve.Multiplier, out.Curve.Spread, out.Curve.Max = p.RetryBase, p.RetryMultiplier, p.RetrySpread, p.RetryMax
+		out.Attempts = cmp.Or(p.Attempts, out.Attempts)
 		out.ThrottleMax, out.ThrottleAttempts, out.SleepMost = p.ThrottleRetryMax, p.ThrottleAttempts, p.RetryMax
 	}
 	return out

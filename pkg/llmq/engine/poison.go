@@ -28,7 +28,11 @@ func (r *run) poison(ctx context.Context) (Verdict, bool) {
 	case r.claim.Takeovers >= mostTakeovers:
 		return r.bury(ctx, llmq.Errorf(llmq.CodeWorkerCrash, "%d workers ended while they ran the request", r.claim.Takeovers), cutOff()), true
 	case r.poisonous(): // its message could not be dead-lettered in its last run
-		return r.bury(ctx, llmq.Errorf(llmq.CodeProviderError, "%d attempts failed, the last one as %s", r.come().Failed, outcome(r.come().Last)), cutOff()), true
+		code := llmq.CodeProviderError
+		if r.Request.Op == llmq.OpJob {
+			code = llmq.CodeJobFailed
+		}
+		return r.bury(ctx, llmq.Errorf(code, "%d attempts failed, the last one as %s", r.come().Failed, outcome(r.come().Last)), cutOff()), true
 	}
 	return Verdict{}, false
 }
@@ -81,6 +85,11 @@ func (r *run) lose(ctx context.Context) Verdict {
 	case r.hash == "":
 		return refuse(r.Lost)
 	}
+	return r.endBuried(ctx, r.Lost)
+}
+
+// endBuried takes a request to end it without an attempt, as one whose message is kept in the dead-letter queue.
+func (r *run) endBuried(ctx context.Context, why *llmq.Error) Verdict {
 	if out, over := r.begin(ctx, false); over {
 		return out
 	}
@@ -90,7 +99,7 @@ func (r *run) lose(ctx context.Context) Verdict {
 	if out, over := r.recoverReply(ctx); over {
 		return out
 	}
-	return r.bury(ctx, r.Lost, cutOff())
+	return r.bury(ctx, why, cutOff())
 }
 
 // seclude gives the request back until nothing else runs in this process. What has killed a worker may kill the next one, and

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -82,6 +81,9 @@ func (r *run) run(ctx context.Context) Verdict {
 		return r.unserved(ctx, llmq.AsError(err))
 	}
 	r.chain = chain
+	if r.lacks(r.Request, chain[0].Target) {
+		return r.unserved(ctx, llmq.Errorf(llmq.CodeUnknownJob, "no worker of the queue has the function that %q names", llmq.Clip(r.Request.Model.String(), 80)).At("model"))
+	}
 	r.point()
 	if !r.Limit.IsZero() && time.Until(r.Limit) < leastTime {
 		return Verdict{Action: Release, Reason: reasonOutOfTime} // unclaimed: a fresh process may have the time
@@ -222,18 +224,51 @@ func (r *run) look() {
 	}
 }
 
-// unserved handles a request that this worker's configuration can't serve. A wrong
-// wire is wrong everywhere. An unknown model may be known to a newer worker, so the
-// message goes back for a random while, until there is no time left (FEATURES B17).
+// unserved handles a request that this worker can't serve. A wrong wire is wrong everywhere. An unknown model may be known to
+// a newer worker, and a function to another one, so the message goes back for a random while, until there is no time left
+// (FEATURES B17). A job is kept then, for a worker that is still to be deployed.
 func (r *run) unserved(ctx context.Context, why *llmq.Error) Verdict {
-	if !errors.Is(why, llmq.CodeModelNotFound) {
+	switch isJob := why.Code == llmq.CodeUnknownJob; {
+	case !isJob && why.Code != llmq.CodeModelNotFound:
 		return r.end(ctx, why)
-	}
-	const lastTry = 30 * time.Second
-	if time.Until(r.Request.Deadline) > lastTry {
-		return Verdict{Action: Release, After: jitter(time.Second, 5*time.Second), Reason: reasonUnknown}
+	case time.Until(r.Request.Deadline) > lastLook:
+		return passOn(r.Request.Op)
+	case isJob:
+		return r.endBuried(ctx, why)
 	}
 	return r.end(ctx, llmq.Errorf(llmq.CodeModelNotConfigured, "no worker knows the model %q", llmq.Clip(r.Request.Model.String(), 80)).At("model"))
+}
+
+// lastLook is how long before its deadline a request is told that nobody can serve it.
+const lastLook = 30 * time.Second
+
+// passOn hands a request to another worker. The wait is random, or the one that lacks it would have it back each time.
+func passOn(op llmq.Op) Verdict {
+	v := Verdict{Action: Release, After: jitter(time.Second, 5*time.Second), Reason: reasonUnknown}
+	if op == llmq.OpJob {
+		v.Reason = reasonUnknownJob
+	}
+	return v
+}
+
+// Pass reports whether a request is for another worker, with what to do: it is a job whose function this one lacks. It
+// asks nobody, so that a large payload is not fetched in vain. [Engine.Run] would say the same, and says what
+// is to become of one whose time is nearly over.
+func (e *Engine) Pass(q llmq.Request) (Verdict, bool) {
+	if q.Op != llmq.OpJob || time.Until(q.Deadline) <= lastLook {
+		return Verdict{}, false
+	}
+	_, targets, err := e.Catalogue.Resolve(q.Model, q.Op.Wire())
+	if err != nil || !e.lacks(q, targets[0]) {
+		return Verdict{}, false
+	}
+	return passOn(q.Op), true
+}
+
+// lacks reports whether this process has not what a job is for.
+func (e *Engine) lacks(q llmq.Request, t llmq.Target) bool {
+	some, selective := e.Providers[t.Provider].(provider.Selective)
+	return q.Op == llmq.OpJob && selective && !some.Has(t.ModelID)
 }
 
 // end stores an error without an attempt. The claim is taken first, so that it can't

@@ -125,6 +125,11 @@ func (h *Handler) readSubmission(x *exchange, c auth.Caller) (llmq.Request, erro
 	if err := c.MayUse(r.Lane, r.Model, targets); err != nil {
 		return llmq.Request{}, err
 	}
+	if s.TimeoutSecs == "" && s.Deadline == "" && h.timeout != nil {
+		if d := h.timeout(x.r.Context(), targets[0].Model, r.Op, r.Lane); d > 0 {
+			r.Deadline = now.Add(d)
+		}
+	}
 	if r.Headers, err = innerHeaders(r.Op, s.Headers); err != nil {
 		return llmq.Request{}, err
 	}
@@ -188,7 +193,7 @@ func (h *Handler) readTerms(r *llmq.Request, s submission, now time.Time) (err e
 	if r.Model, err = llmq.ParseModelRef(s.Model); err != nil {
 		return fmt.Errorf("read the model: %w", err)
 	}
-	if r.Lane, err = llmq.ParseLane(s.Lane); err != nil {
+	if r.Lane, err = r.Op.ParseLane(s.Lane); err != nil {
 		return err
 	}
 	if r.Fallback, err = llmq.ParseFallback(s.Fallback); err != nil {

@@ -19,6 +19,12 @@ type Provider interface {
 	Call(ctx context.Context, req Request) (*Response, error)
 }
 
+// Selective is a Provider that has only some of what it may be asked for, and tells which.
+type Selective interface {
+	// Has reports whether Call can serve the model of that id.
+	Has(modelID string) bool
+}
+
 // Request is one attempt.
 type Request struct {
 	Op      llmq.Op
@@ -34,6 +40,9 @@ type Request struct {
 	Tier llmq.Tier
 	// Tenant is whose request it is, for what must differ between tenants; "" is nobody's.
 	Tenant string
+	// ID is the request's, and Attempt which of its attempts this is, from 1: both are for who must know a repeat. No wire tells them.
+	ID      string
+	Attempt int
 	// HostedTools are the tools that the provider may run itself for this model, by their type.
 	HostedTools []string
 	// Pace bounds how slowly the reply of a stream may come. [Provider.Call] has no use for it.

@@ -12,6 +12,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/job"
 )
 
 // Option is what a program of one's own adds to what its configuration says.
@@ -19,6 +20,7 @@ type Option func(*options)
 
 type options struct {
 	makers map[config.ProviderType]NewProvider
+	jobs   map[string]job.Func
 	faults []error
 }
 
@@ -59,6 +61,28 @@ func WithProvider(kind string, make NewProvider) Option {
 		}
 	}
 }
+
+// WithJob registers a function for the jobs of its name (FEATURES A6). A process that has one runs jobs and no calls of models: it is a
+// worker of one of the configuration's queues of jobs.
+func WithJob(name string, do job.Func) Option {
+	return func(o *options) {
+		switch {
+		case !jobNames.MatchString(name):
+			o.faults = append(o.faults, llmq.Errorf(llmq.CodeConfiguration, "the job %q that is registered must match %s", llmq.Clip(name, 80), jobNames))
+		case o.jobs[name] != nil:
+			o.faults = append(o.faults, llmq.Errorf(llmq.CodeConfiguration, "the job %s is registered already", name))
+		case do == nil:
+			o.faults = append(o.faults, llmq.Errorf(llmq.CodeConfiguration, "the job %s is registered without its function", name))
+		default:
+			if o.jobs == nil {
+				o.jobs = map[string]job.Func{}
+			}
+			o.jobs[name] = do
+		}
+	}
+}
+
+var jobNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 var kinds = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 

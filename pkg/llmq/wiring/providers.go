@@ -5,15 +5,22 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 	"github.com/llm-queue/llmq/pkg/llmq/provider/bedrock"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/job"
 	"github.com/llm-queue/llmq/pkg/llmq/provider/openai"
 )
 
-// providers builds every configured provider. Their secrets are fetched on first use.
+// providers builds every configured provider, or those of jobs alone where the process has some. Their secrets are fetched on
+// first use.
 func (p *Process) providers() (map[string]provider.Provider, error) {
+	jobs := job.New(p.jobs, p.Log)
+	if len(p.jobs) > 0 {
+		return map[string]provider.Provider{llmq.JobProvider: jobs}, nil
+	}
 	if p.Config.Cassette.Mode != "" {
 		var err error
 		if p.wrap, err = p.cassettes(); err != nil {
@@ -23,7 +30,7 @@ func (p *Process) providers() (map[string]provider.Provider, error) {
 	if err := p.unmade(); err != nil {
 		return nil, err
 	}
-	out := make(map[string]provider.Provider, len(p.Config.Providers))
+	out := map[string]provider.Provider{llmq.JobProvider: jobs} // it hands on every job that comes its way
 	for _, c := range p.Config.Providers {
 		made, err := p.provider(c)
 		if err != nil {

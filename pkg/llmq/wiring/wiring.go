@@ -33,6 +33,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/secrets"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
 	"github.com/llm-queue/llmq/pkg/llmq/live"
+	"github.com/llm-queue/llmq/pkg/llmq/provider/job"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
@@ -66,6 +67,7 @@ type Process struct {
 	rules    *live.Watch[*rules]
 
 	makers map[config.ProviderType]NewProvider // of types that are none of llmq's own
+	jobs   map[string]job.Func                 // of a worker that runs jobs; none of any other
 
 	env  []string                                  // of the process; for cassettes, which must be allowed there
 	wrap func(http.RoundTripper) http.RoundTripper // around every provider's transport; nil is nothing
@@ -92,10 +94,13 @@ func New(ctx context.Context, env []string, log *slog.Logger, opts ...Option) (*
 	if err != nil {
 		return nil, err
 	}
+	if len(o.jobs) > 0 && len(cfg.Jobs) == 0 {
+		return nil, llmq.Errorf(llmq.CodeConfiguration, "this program has functions for jobs, and the configuration has no queue of jobs: name one under jobs")
+	}
 	for _, w := range cfg.Warnings() {
 		log.Warn(w)
 	}
-	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env), env: env, makers: o.makers}
+	p := &Process{Config: cfg, Catalogue: cfg.Catalogue(), Log: log, Name: processName(env), env: env, makers: o.makers, jobs: o.jobs}
 	if p.aws, err = loadAWS(ctx, cfg); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package wiring
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -33,6 +34,7 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		Drain:     p.drain(),
 	}, worker.Deps{
 		Timeout: p.lastTimeout, Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store,
+		Pass:    e.Pass,
 		Replies: &worker.Replies{Valkey: p.valkey, Space: p.space, Results: p.results, Queue: p.queue, Bodies: p.bodies},
 	})
 }
@@ -54,13 +56,17 @@ func (p *Process) makeEngine() (*engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	catalogue := p.Catalogue
+	if len(p.jobs) > 0 {
+		catalogue = llmq.NewCatalogue(slices.DeleteFunc(catalogue.Models(), func(m llmq.Model) bool { return !m.Jobs() }))
+	}
 	return engine.New(engine.Config{
 		Worker: p.Name, AttemptTimeout: p.Config.Timing.AttemptTimeout,
 		FirstContent: p.Config.Timing.FirstContent, Stall: p.Config.Timing.StreamStall, RTCapacityWait: p.Config.Timing.RTCapacityWait,
 		Retry: retryPolicy(p.Config.Timing), MaxReceives: p.Config.Timing.MaxReceives,
 	}, engine.Deps{
 		Rules: p.engineRules, Metrics: p.metrics,
-		Valkey: p.valkey, Catalogue: p.Catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
+		Valkey: p.valkey, Catalogue: catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
 	})
 }
 

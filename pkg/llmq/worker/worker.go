@@ -97,6 +97,8 @@ type Deps struct {
 	Metrics *telemetry.Recorder // nil: nothing is counted
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
 	Replies replier             // nil: producers are told nothing
+	// Pass reports whether a request is for another worker, with what to do, before anything is fetched for it. Nil: none is.
+	Pass func(llmq.Request) (engine.Verdict, bool)
 }
 
 // Worker handles batches. It is safe for concurrent use. Of batches it keeps only how much
@@ -246,6 +248,11 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 	if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
+	}
+	if w.Pass != nil {
+		if v, isForAnother := w.Pass(req); isForAnother {
+			return w.end(ctx, log, m, req, ref, v, settle)
+		}
 	}
 	leave, roomy := w.rooms.enter(waiting, weight(m.Body, ref), until(req.Deadline, limit))
 	if !roomy {

@@ -28,7 +28,7 @@ func Bounds(op llmq.Op) []string {
 			"maxTokens",                           // AI21, its first models
 			"generation_config.max_output_tokens", // what imported models of Google's take
 		}
-	case llmq.WireOpenAI:
+	case llmq.WireOpenAI, llmq.WireJob:
 	}
 	switch op {
 	case llmq.OpChat:

@@ -211,7 +211,7 @@ func pathOf(op llmq.Op) (string, error) {
 		return "/responses", nil
 	case llmq.OpEmbeddings:
 		return "/embeddings", nil
-	case llmq.OpConverse, llmq.OpConverseStream, llmq.OpInvoke, llmq.OpInvokeStream:
+	case llmq.OpConverse, llmq.OpConverseStream, llmq.OpInvoke, llmq.OpInvokeStream, llmq.OpJob:
 	}
 	return "", &provider.Error{
 		Class: provider.TargetFatal, Code: llmq.CodeWrongWire, Unsent: true,
