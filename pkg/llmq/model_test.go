@@ -199,7 +199,7 @@ func TestParse_RefusesUnknownNames(t *testing.T) {
 func TestOp_HasAWire(t *testing.T) {
 	t.Parallel()
 	for _, o := range llmq.Ops() {
-		if _, err := llmq.ParseWire(string(o.Wire())); err != nil {
+		if _, err := llmq.ParseWire(string(o.Wire())); err != nil && o != llmq.OpJob { // whose wire nobody configures
 			t.Errorf("op %s: %v", o, err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestOps_EachHasAWireAndAName(t *testing.T) {
 	t.Parallel()
 	always := 0
 	for _, o := range llmq.Ops() {
-		if parsed, err := llmq.ParseOp(string(o)); err != nil || parsed != o || !slices.Contains(llmq.Wires(), o.Wire()) {
+		if parsed, err := llmq.ParseOp(string(o)); err != nil || parsed != o || !slices.Contains(append(llmq.Wires(), llmq.WireJob), o.Wire()) {
 			t.Errorf("%s: %v of wire %q", o, err, o.Wire())
 		}
 		if o.Streaming() == llmq.StreamAlways {
@@ -236,5 +236,54 @@ func TestTarget_TierOfALane(t *testing.T) {
 		if got := some.Tier(lane); got != "" && lane != llmq.LaneBulk {
 			t.Errorf("%s asks for %q, which is not there", lane, got)
 		}
+	}
+}
+
+// jobs is a catalogue with a queue of jobs.
+func jobs() llmq.Catalogue {
+	return llmq.NewCatalogue([]llmq.Model{
+		{Alias: "any", Any: true, Lanes: llmq.Lanes(), Targets: []llmq.Target{{Model: "any", Name: "main", Provider: "p", Wires: llmq.Wires()}}},
+		{Alias: "files", Lanes: []llmq.Lane{llmq.LaneBulk}, Targets: []llmq.Target{{Model: "files", Name: llmq.JobTarget, Provider: llmq.JobProvider, Wires: []llmq.Wire{llmq.WireJob}, MaxConcurrency: 3}}},
+	})
+}
+
+// A6: a queue of jobs takes every function's name, in one target whose slots are all of theirs; it takes nothing else, and a model
+// takes no job.
+func TestCatalogue_JobsAreNamedByQueueAndFunction(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"resize", "no-such"} {
+		m, targets, err := jobs().Resolve(llmq.ModelRef{Alias: "files", Target: name}, llmq.WireJob)
+		if err != nil || len(targets) != 1 || targets[0].String() != "files@jobs" || targets[0].ModelID != name || targets[0].MaxConcurrency != 3 || !m.Jobs() {
+			t.Errorf("%s: %+v, %v", name, targets, err)
+		}
+		if q := m.Queue(llmq.LaneBG); q != llmq.LaneBulk {
+			t.Errorf("its queue is that of %s", q)
+		}
+	}
+	for ref, want := range map[llmq.ModelRef]llmq.Code{
+		{Alias: "files"}:              llmq.CodeInvalidRequest,
+		{Alias: "any"}:                llmq.CodeWrongWire,
+		{Alias: "any", Target: "x"}:   llmq.CodeModelNotFound,
+		{Alias: "other", Target: "x"}: llmq.CodeModelNotFound,
+	} {
+		if _, _, err := jobs().Resolve(ref, llmq.WireJob); !errors.Is(err, want) {
+			t.Errorf("a job of %s: %v, want %s", ref, err, want)
+		}
+	}
+	if _, _, err := jobs().Resolve(llmq.ModelRef{Alias: "files", Target: "resize"}, llmq.WireOpenAI); !errors.Is(err, llmq.CodeWrongWire) {
+		t.Errorf("a chat of a queue of jobs: %v", err)
+	}
+}
+
+// A job has one lane, and needs to name none.
+func TestOp_ParseLaneOfAJob(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]llmq.Lane{"": llmq.LaneBulk, "bulk": llmq.LaneBulk, "rt": "", "x": ""} {
+		if got, err := llmq.OpJob.ParseLane(text); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v", text, got, err)
+		}
+	}
+	if got, err := llmq.OpChat.ParseLane(""); got != llmq.LaneRT || err != nil {
+		t.Errorf("a chat's is %q, %v", got, err)
 	}
 }

@@ -25,7 +25,7 @@ func TestRun_SuccessIsStoredByteForByteInTwoRoundTrips(t *testing.T) {
 	const body = "{ \"x\" : \"<y>\",\n\"n\":1.0}"
 	bubble(t, answers(body, 2*time.Second), func(t *testing.T, r *rig) {
 		r.provider.call = func(ctx context.Context, req provider.Request) (*provider.Response, error) {
-			if diff := cmp.Diff(provider.Request{Op: llmq.OpChat, ModelID: "gpt-x", Body: request().Body, Tenant: "team"}, req); diff != "" {
+			if diff := cmp.Diff(provider.Request{Op: llmq.OpChat, ModelID: "gpt-x", Body: request().Body, Tenant: "team", ID: req.ID, Attempt: 1}, req); diff != "" {
 				t.Errorf("the provider's request (-want +got):\n%s", diff)
 			}
 			return answers(body, 2*time.Second)(ctx, req)

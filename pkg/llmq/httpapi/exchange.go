@@ -58,7 +58,7 @@ func (h *Handler) models(x *exchange, c auth.Caller) error {
 	}{Object: "list", Data: []modelJSON{}}
 	for _, m := range h.catalogue.Models() {
 		m.Targets = slices.DeleteFunc(slices.Clone(m.Targets), func(t llmq.Target) bool { return !c.Models().Has(t) })
-		if len(m.Targets) == 0 {
+		if len(m.Targets) == 0 || m.Jobs() { // no SDK calls a job
 			continue
 		}
 		list.Data = append(list.Data, modelJSON{ID: m.Alias, Object: "model", Created: h.since.Unix(), OwnedBy: "llmq", Wires: m.Wires()})

@@ -179,7 +179,7 @@ func (l *lockedBuffer) String() string {
 // The key of a tenant that may use everything.
 var (
 	testKeys   = authtest.New()
-	testKey    = testKeys.Issue(authtest.All("team-a", "chat-a", "conv-a", "both-a", "raw-a"))
+	testKey    = testKeys.Issue(authtest.All("team-a", "chat-a", "conv-a", "both-a", "raw-a", "reports"))
 	testSecret = testKey.Key
 )
 
@@ -195,6 +195,9 @@ func catalogue() llmq.Catalogue {
 		{Alias: "both-a", Lanes: llmq.Lanes(), Targets: []llmq.Target{
 			{Model: "both-a", Name: "conv", Provider: "bedrock", ModelID: "m1", Wires: []llmq.Wire{llmq.WireConverse}, MaxConcurrency: 4},
 			{Model: "both-a", Name: "open", Provider: "vllm", ModelID: "m2", Wires: []llmq.Wire{llmq.WireOpenAI}, MaxConcurrency: 4},
+		}},
+		{Alias: "reports", Lanes: []llmq.Lane{llmq.LaneBulk}, Targets: []llmq.Target{
+			{Model: "reports", Name: llmq.JobTarget, Provider: llmq.JobProvider, Wires: []llmq.Wire{llmq.WireJob}, MaxConcurrency: 4},
 		}},
 		{Alias: "raw-a", Lanes: llmq.Lanes(), Targets: []llmq.Target{
 			{Model: "raw-a", Name: "x", Provider: "bedrock", ModelID: rawARN, Wires: []llmq.Wire{llmq.WireInvoke}, MaxConcurrency: 4},

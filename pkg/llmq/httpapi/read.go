@@ -242,6 +242,9 @@ func (h *Handler) wayOut(ref llmq.ModelRef, op llmq.Op, m llmq.Model) string {
 	case len(all) > 0:
 		return "it can be called at " + strings.Join(all, " or ")
 	}
+	if m.Jobs() {
+		return "it is a queue of jobs, which POST " + native + "/calls takes as op job"
+	}
 	return fmt.Sprintf("no path serves its wires %v", m.Wires())
 }
 

@@ -47,7 +47,7 @@ func TestChat_HandsTheBytesOnAndBack(t *testing.T) {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 	reqs := b.calls.requests()
-	if len(reqs) != 1 || string(reqs[0].Body) != chatBody || reqs[0].Tenant != "team-a" || reqs[0].KeyID != testKey.Record.KID || len(reqs[0].Allowed) != 4 || reqs[0].Op != llmq.OpChat {
+	if len(reqs) != 1 || string(reqs[0].Body) != chatBody || reqs[0].Tenant != "team-a" || reqs[0].KeyID != testKey.Record.KID || len(reqs[0].Allowed) != 5 || reqs[0].Op != llmq.OpChat {
 		t.Errorf("handed over: %+v", reqs)
 	}
 }
