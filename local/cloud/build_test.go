@@ -28,7 +28,7 @@ func TestBuild_CalledOffEndsWhatItStarted(t *testing.T) {
 	defer cancel()
 	built := make(chan error, 1)
 	go func() {
-		_, err := Build(ctx, dir)
+		_, err := Build(ctx, dir, nil)
 		built <- err
 	}()
 	compiler, err := os.Open(pipe) // waits for its other end
