@@ -77,7 +77,7 @@ func (g *Gate) Admit(b *luascript.Batch, a Ask) luascript.Pending[Admission] {
 		until = a.Until.UnixMilli()
 	}
 	budgets := budgetTexts(t)
-	call := b.Script(&g.admit, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State},
+	call := b.Script(&g.admit, []string{g.keys.Epoch(), k.State, k.RT, k.BG, k.Bulk, k.Waiting, p.Slots, p.State, g.keys.Callers().Heard},
 		g.now, a.CallID, string(a.Lane), g.lease.Milliseconds(), a.Tokens, until, flag(a.Direct), g.lawText(t),
 		fmt.Sprintf("%d %d %d", t.MaxConcurrency, t.Limits.Lanes[a.Lane], t.Shared.MaxConcurrency),
 		budgets[0], budgets[1], budgets[2], budgets[3])

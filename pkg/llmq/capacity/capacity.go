@@ -41,21 +41,25 @@ var (
 	peekText string
 	//go:embed lua/forget.lua
 	forgetText string
+	//go:embed lua/epoch.lua
+	epochText string
+	//go:embed lua/attend.lua
+	attendText string
 )
 
 // whole puts the chunks that a script is built from at the lines that ask for them.
 func whole(text string) string {
-	return luascript.Include(text, map[string]string{"law.lua": LawText(), "rates.lua": ratesText, "breaker.lua": breakerText})
+	return luascript.Include(text, map[string]string{"law.lua": LawText(), "rates.lua": ratesText, "breaker.lua": breakerText, "epoch.lua": epochText})
 }
 
 // Gate decides admissions. It holds no connection and no mutable state, so it is safe
 // for concurrent use.
 type Gate struct {
-	keys                               keys.Space
-	law                                LawConfig
-	lease                              time.Duration
-	now                                any // of the scripts: "" is the server's clock, and tests have their own
-	admit, settle, renew, peek, forget luascript.Script
+	keys                                       keys.Space
+	law                                        LawConfig
+	lease                                      time.Duration
+	now                                        any // of the scripts: "" is the server's clock, and tests have their own
+	admit, settle, renew, peek, forget, attend luascript.Script
 }
 
 // New is the gate of one environment, with the law and the lease as they are by default.
@@ -70,6 +74,7 @@ func New(space keys.Space) *Gate {
 		renew:  luascript.New("renew", whole(renewText)),
 		peek:   luascript.New("peek", whole(peekText)),
 		forget: luascript.New("forget", whole(forgetText)),
+		attend: luascript.New("attend", whole(attendText)),
 	}
 }
 

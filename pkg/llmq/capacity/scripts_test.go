@@ -23,13 +23,14 @@ func bench() luatest.Bench {
 	tokens := func(rates llmq.Rates) string { _, t := budgetsOf(rates); return t.text() }
 	return luatest.Bench{
 		Scripts: map[string]luatest.Runnable{
-			"admit":  {Script: g.admit, Keys: []string{"epoch", "state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
+			"admit":  {Script: g.admit, Keys: []string{"epoch", "state", "rt", "bg", "bulk", "waiting", "pslots", "pstate", "heard"}, Timed: true},
+			"attend": {Script: g.attend, Keys: []string{"epoch", "heard", "callers"}, Timed: true},
 			"settle": {Script: g.settle, Keys: []string{"state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
 			"renew":  {Script: g.renew, Keys: []string{"epoch", "rt", "bg", "bulk", "pslots"}, Timed: true},
 			"peek":   {Script: g.peek, Keys: []string{"epoch", "state", "rt", "bg", "bulk", "waiting", "pslots", "pstate"}, Timed: true},
 		},
 		Keys: map[string]string{
-			"epoch": g.keys.Epoch(), "state": k.State, "rt": k.RT, "bg": k.BG, "bulk": k.Bulk, "waiting": k.Waiting, "pslots": p.Slots, "pstate": p.State,
+			"epoch": g.keys.Epoch(), "heard": g.keys.Callers().Heard, "callers": g.keys.Callers().Alive, "state": k.State, "rt": k.RT, "bg": k.BG, "bulk": k.Bulk, "waiting": k.Waiting, "pslots": p.Slots, "pstate": p.State,
 		},
 		Args: map[string]string{
 			"law": g.lawText(t), "none": "", "caps": "2 0 0", "lane": "2 1 0", "shared": "2 0 1",
@@ -75,7 +76,7 @@ func TestScripts_Cases(t *testing.T) {
 func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	t.Parallel()
 	want := map[string]luatest.Header{}
-	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText, "forget": forgetText} {
+	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText, "forget": forgetText, "attend": attendText} {
 		want[whole(text)] = luatest.ReadHeader(t, name, text)
 	}
 	got := map[string]luatest.Header{}
@@ -97,6 +98,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 	g.Settle(&b, Slot{ask: a}, Outcome{Ending: OK})
 	g.Peek(&b, a.Target)
 	g.ForgetLimits(&b, a.Target)
+	g.Attend(&b, "a", Joins)
 	if err := b.Run(t.Context(), c); err != nil {
 		t.Fatalf("run: %v", err)
 	}
@@ -107,7 +109,7 @@ func TestScripts_HeadersBodiesAndCallsAgree(t *testing.T) {
 
 func TestScripts_Luacheck(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText, "forget": forgetText} {
+	for name, text := range map[string]string{"admit": admitText, "settle": settleText, "renew": renewText, "peek": peekText, "forget": forgetText, "attend": attendText} {
 		luatest.LuacheckText(t, name+".lua", whole(text))
 	}
 }

@@ -54,8 +54,11 @@ type Config struct {
 	SilentSends int
 	DirectFor   time.Duration
 	// Callers is how many processes as this one may run at once, each with a call: what is known of a target's limit is
-	// shared among them while nobody counts. 0: nothing is run without the state store.
+	// shared among them while nobody counts. It is a door's. 0: nothing is run without the state store, but as Caller says.
 	Callers int
+	// Caller names this process among the programs that share what bounds a target while nobody counts (FEATURES C9); no other
+	// has its name. It needs Deps.Capacity. "": it is none of them.
+	Caller string
 }
 
 // bodies puts large bodies aside.
@@ -105,7 +108,8 @@ type Client struct {
 	Deps
 	failover *failover     // nil without Direct
 	limits   *limits       // nil without Direct
-	alone    chan struct{} // capacity 1: a token for whoever runs without the state store
+	callers  *callers      // nil but for a program
+	alone    chan struct{} // capacity 1: a token for whoever runs without the state store at a door
 	replays  *replays      // cancellations that are to be said again
 }
 
@@ -134,6 +138,9 @@ func New(cfg Config, d Deps) (*Client, error) {
 	if d.Direct != nil && (cfg.SilentSends < 1 || cfg.DirectFor <= 0 || cfg.StoreWait < 0 || cfg.Callers < 0) {
 		faults = append(faults, errors.New("client: with Deps.Direct, positive Config.SilentSends and DirectFor are required, and StoreWait and Callers not below 0"))
 	}
+	if cfg.Caller != "" && (d.Direct == nil || d.Capacity == nil || cfg.Callers > 0) {
+		faults = append(faults, errors.New("client: with Config.Caller, Deps.Direct and Capacity are required and Config.Callers is 0"))
+	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
@@ -153,14 +160,23 @@ func New(cfg Config, d Deps) (*Client, error) {
 		c.failover = &failover{
 			valkey: d.Valkey, keys: d.Space, silent: cfg.SilentSends, lasts: cfg.DirectFor, log: d.Log, metrics: d.Metrics, models: map[string]*outage{},
 		}
-		c.limits = &limits{gate: d.Capacity, heard: map[string]limit{}}
+		c.limits = &limits{gate: d.Capacity, of: uncounted, asked: map[string]time.Time{}, heard: map[string]capacity.Learned{}}
+	}
+	if cfg.Caller != "" {
+		c.limits.of = func(llmq.Target) bool { return true }
+		c.callers = &callers{valkey: d.Valkey, gate: d.Capacity, name: cfg.Caller, limits: c.limits, log: d.Log, flying: map[string]*flight{}, quit: make(chan struct{})}
 	}
 	return c, nil
 }
 
-// Close ends what the client does by itself: it says cancellations again that a lost state store did not hear. Those that are left
-// are forgotten. No call may be under way.
-func (c *Client) Close() { c.replays.close() }
+// Close ends what the client does by itself: it says that it lives, where it is one of the callers that may run calls without the state store,
+// and says cancellations again that a lost one did not hear. Those that are left are forgotten. No call may be under way.
+func (c *Client) Close() {
+	c.replays.close()
+	if c.callers != nil {
+		c.callers.close()
+	}
+}
 
 // Do sends a request and waits for its reply. A request whose id is known is not sent
 // again: Do takes up the one that runs, or returns its stored result.

@@ -13,7 +13,7 @@ import (
 // Runner runs a request in this process: package engine's Engine.
 type Runner interface {
 	Run(ctx context.Context, c engine.Call) engine.Verdict
-	RunUnclaimed(ctx context.Context, r llmq.Request, may func(llmq.Target) bool) (llmq.Result, bool)
+	RunUnclaimed(ctx context.Context, r llmq.Request, admit engine.Admit) (llmq.Result, bool)
 }
 
 // Why a call is run here, for its metric.

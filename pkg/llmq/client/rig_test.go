@@ -243,7 +243,12 @@ func newRig(t testing.TB, c redis.UniversalClient, serve func(llmq.Request) *llm
 
 func newRigWith(t testing.TB, c redis.UniversalClient, cfg client.Config, serve func(llmq.Request) *llmq.Result) *rig {
 	t.Helper()
-	r := &rig{t: t, valkey: c, trips: &luatest.Trips{}, space: luatest.Space(), log: &bytes.Buffer{}, serve: serve, put: map[string][]byte{}}
+	return newRigIn(t, c, luatest.Space(), cfg, serve)
+}
+
+func newRigIn(t testing.TB, c redis.UniversalClient, space keys.Space, cfg client.Config, serve func(llmq.Request) *llmq.Result) *rig {
+	t.Helper()
+	r := &rig{t: t, valkey: c, trips: &luatest.Trips{}, space: space, log: &bytes.Buffer{}, serve: serve, put: map[string][]byte{}}
 	r.logger = slog.New(slog.NewTextHandler(r.log, nil))
 	c.AddHook(r.trips)
 	r.claims = claims.New(r.space)

@@ -21,8 +21,8 @@ func (s storeLost) Unwrap() error { return s.error }
 // storePause lies between two tries at a store that does not answer.
 const storePause = 200 * time.Millisecond
 
-// outlast calls try, and again while that fails as storeLost, for as long as the state store may fail. Then it calls without, once,
-// and where that returns the loss too, it fails or goes on to try until the request's deadline.
+// outlast calls try, and again while that fails as storeLost, for as long as the state store may fail. Then it calls without,
+// and where that returns the loss too, it fails or goes on with both until the request's deadline.
 func (c *Client) outlast(ctx context.Context, r llmq.Request, try func() error, without func(lost error) error) error {
 	began, given := time.Now(), false
 	for tries := 1; ; tries++ {
@@ -34,7 +34,7 @@ func (c *Client) outlast(ctx context.Context, r llmq.Request, try func() error, 
 		if tries > 1 { // one failure may be that of a connection which died when the store did, and the store be back
 			down = max(down, c.Store.DownFor())
 		}
-		if !given && down+storePause > c.cfg.StoreWait {
+		if down+storePause > c.cfg.StoreWait {
 			given = true
 			if err = without(err); !isLost(err) {
 				return err
@@ -56,6 +56,9 @@ func isLost(err error) bool {
 
 // run records the request, has it sent, and waits for how it ends.
 func (c *Client) run(ctx context.Context, r llmq.Request, m llmq.Model, hash string) (sub claims.Submission, res llmq.Result, err error) {
+	if c.callers != nil && c.mayRun(ctx, r) {
+		c.callers.attend()
+	}
 	ours := false // an earlier try has recorded it
 	var eta *time.Duration
 	err = c.outlast(ctx, r, func() error {

@@ -9,40 +9,69 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
-// runUnclaimed runs a request without the state store, which was given up (FEATURES D11): one that was not sent, whose caller
-// waits, and whose id nobody can know who could send it again. Nobody counts the calls at its target meanwhile. So the
-// target must have no cap that is a promise, this process runs one such call at a time, and so many of all processes do as fit the
-// limit that was last heard of. A request that is not run fails with why.
+// runUnclaimed runs a request without the state store, which was given up (FEATURES C9, D11): one that was not sent, whose caller
+// waits, and whose id nobody can know who could send it again. Nobody counts the calls at its target meanwhile: a program keeps to
+// its own part of what bounds them, a door to what no cap bounds. A request that is not run fails with why.
 func (c *Client) runUnclaimed(ctx context.Context, r llmq.Request, m llmq.Model, why error) (llmq.Result, error) {
-	if !r.OneOff || c.cfg.Callers == 0 || ctx.Err() != nil || !c.mayRun(ctx, r) {
+	if !r.OneOff || ctx.Err() != nil || !c.mayRun(ctx, r) {
 		return llmq.Result{}, why
 	}
-	select {
-	case c.alone <- struct{}{}:
-		defer func() { <-c.alone }()
+	if !c.cfg.CancelWithContext { // a lost connection does not cancel; the deadline ends it
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var admit engine.Admit
+	switch {
+	case c.callers != nil:
+		admit = c.callers.admit(stop)
+	case c.chance(m):
+		select {
+		case c.alone <- struct{}{}:
+			defer func() { <-c.alone }()
+		default:
+			return llmq.Result{}, why
+		}
+		admit = unbounded
 	default:
-		return llmq.Result{}, why
-	}
-	if rand.Float64() >= c.limits.of(m)/float64(c.cfg.Callers) { //nolint:gosec // shares a limit; nothing is secret
 		return llmq.Result{}, why
 	}
 	run, err := c.Direct()
 	if err != nil {
 		return llmq.Result{}, err
 	}
-	if !c.cfg.CancelWithContext { // a lost connection does not cancel; the deadline ends it
-		ctx = context.WithoutCancel(ctx)
-	}
-	res, ran := run.RunUnclaimed(ctx, r, uncounted)
+	res, ran := run.RunUnclaimed(ctx, r, admit)
 	if !ran {
 		return llmq.Result{}, why
 	}
 	c.Metrics.Count(telemetry.DirectCalls, telemetry.Labels{Model: m.Alias, Cause: "store"}, 1)
 	return res, nil
+}
+
+// chance is a door's, where so many may run a call each that only some do: so many as fit the limit that was last heard of.
+func (c *Client) chance(m llmq.Model) bool {
+	if c.cfg.Callers == 0 {
+		return false
+	}
+	t, found := first(m)
+	if !found {
+		return false
+	}
+	limit := float64(cmp.Or(t.Limits.Initial, capacity.DefaultLaw().Initial))
+	if learned, heard := c.limits.learned(t); heard {
+		limit = learned.Slots.Limit
+	}
+	return rand.Float64() < limit/float64(c.cfg.Callers) //nolint:gosec // shares a limit; nothing is secret
+}
+
+// unbounded is a door's Admit.
+func unbounded(a capacity.Ask) (end func(capacity.Outcome), may bool) {
+	return func(capacity.Outcome) {}, uncounted(a.Target)
 }
 
 // uncounted reports whether a target may be called while nobody counts: nothing but what was learned bounds it.
@@ -54,17 +83,14 @@ func uncounted(t llmq.Target) bool {
 // limitEvery is how old what is known of a limit may become while the store can be asked.
 const limitEvery = time.Minute
 
-// limits keeps what was last heard of the limits of targets that may be called uncounted, of each model's first. It is safe for concurrent use.
+// limits keeps what was last heard of targets' limits. It is safe for concurrent use.
 type limits struct {
 	gate *capacity.Gate // nil: they are as configured
+	of   func(llmq.Target) bool
 
-	mu    sync.Mutex // guards heard
-	heard map[string]limit
-}
-
-type limit struct {
-	slots float64
-	at    time.Time // on the wall clock: the process may have been frozen
+	mu    sync.Mutex                  // guards all below
+	asked map[string]time.Time        // by model, on the wall clock: the process may have been frozen
+	heard map[string]capacity.Learned // by target
 }
 
 func first(m llmq.Model) (llmq.Target, bool) {
@@ -76,18 +102,26 @@ func first(m llmq.Model) (llmq.Target, bool) {
 	return llmq.Target{}, false
 }
 
-// add asks for a model's limit as part of a batch, now and then. The answer is to be asked for once the batch has run.
+// add asks for the limits of a model's targets as part of a batch, now and then. The answer is to be asked for once the batch has run.
 func (l *limits) add(b *luascript.Batch, m llmq.Model) func() {
-	t, found := first(m)
-	if l.gate == nil || !found || !l.due(m.Alias) {
+	if l.gate == nil || !l.due(m.Alias) {
 		return func() {}
 	}
-	peeked := l.gate.Peek(b, t)
+	peeked := map[string]luascript.Pending[capacity.State]{}
+	for _, t := range m.Targets {
+		if l.of(t) {
+			peeked[t.String()] = l.gate.Peek(b, t)
+		}
+	}
 	return func() {
-		if st, err := peeked(); err == nil && st.Learned.Slots.Limit > 0 {
+		for name, peek := range peeked {
+			st, err := peek()
+			if err != nil || st.Learned.Slots.Limit <= 0 {
+				continue
+			}
 			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.heard[m.Alias] = limit{st.Learned.Slots.Limit, time.Now().Round(0)}
+			l.heard[name], l.asked[m.Alias] = st.Learned, time.Now().Round(0)
+			l.mu.Unlock()
 		}
 	}
 }
@@ -95,16 +129,13 @@ func (l *limits) add(b *luascript.Batch, m llmq.Model) func() {
 func (l *limits) due(alias string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Round(0).Sub(l.heard[alias].at) > limitEvery
+	return time.Now().Round(0).Sub(l.asked[alias]) > limitEvery
 }
 
-// of is a model's last known limit; 0 where no target of it may be called.
-func (l *limits) of(m llmq.Model) float64 {
-	t, found := first(m)
-	if !found {
-		return 0
-	}
+// learned is what was last heard of a target.
+func (l *limits) learned(t llmq.Target) (capacity.Learned, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return cmp.Or(l.heard[m.Alias].slots, float64(cmp.Or(t.Limits.Initial, capacity.DefaultLaw().Initial)))
+	learned, heard := l.heard[t.String()]
+	return learned, heard
 }

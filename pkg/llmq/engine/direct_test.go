@@ -115,6 +115,13 @@ func TestRun_DirectTellsWhatCouldNotBeStored(t *testing.T) {
 	})
 }
 
+// What is let begin without a store.
+func anywhere(capacity.Ask) (func(capacity.Outcome), bool) { return func(capacity.Outcome) {}, true }
+func nowhere(capacity.Ask) (func(capacity.Outcome), bool)  { return nil, false }
+func unlessHard(a capacity.Ask) (func(capacity.Outcome), bool) {
+	return func(capacity.Outcome) {}, a.Target.Name != "hard"
+}
+
 // D11: without a store, one attempt at each target that may be called unseen, and no sleep.
 func TestRunUnclaimed_TriesEachTargetOnce(t *testing.T) {
 	t.Parallel()
@@ -130,11 +137,11 @@ func TestRunUnclaimed_TriesEachTargetOnce(t *testing.T) {
 		r.chainOf(fallback.Rules{}, target(), hard, second)
 		r.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
 		began := time.Now()
-		res, ok := r.engine.RunUnclaimed(t.Context(), request(), func(t llmq.Target) bool { return t.Name != "hard" })
+		res, ok := r.engine.RunUnclaimed(t.Context(), request(), unlessHard)
 		if !ok || res.Reply == nil || res.Reply.Meta.Target != "t2" || res.Reply.Meta.Attempts != 2 || time.Since(began) != 0 {
 			t.Errorf("%+v, %v after %v", res, ok, time.Since(began))
 		}
-		if _, ok := r.engine.RunUnclaimed(t.Context(), request(), func(llmq.Target) bool { return false }); ok {
+		if _, ok := r.engine.RunUnclaimed(t.Context(), request(), nowhere); ok {
 			t.Error("ran, though no target may be called unseen")
 		}
 		if len(r.trips.Seen()) != 0 {
@@ -150,7 +157,7 @@ func TestRunUnclaimed_TellsTheFailure(t *testing.T) {
 	second.Name = "t2"
 	bubble(t, fails(provider.Error{Class: provider.CallFatal, Code: llmq.CodeProviderRejected, Status: 400, Message: "no"}), func(t *testing.T, r *rig) {
 		r.chainOf(fallback.Rules{}, target(), second)
-		res, ok := r.engine.RunUnclaimed(t.Context(), request(), func(llmq.Target) bool { return true })
+		res, ok := r.engine.RunUnclaimed(t.Context(), request(), anywhere)
 		if !ok || res.Err == nil || res.Err.Code != llmq.CodeProviderRejected || res.Err.Meta.Attempts != 1 || r.provider.calls.Load() != 1 {
 			t.Errorf("%+v, %v after %d calls", res, ok, r.provider.calls.Load())
 		}

@@ -47,7 +47,7 @@ func TestRun_KeyBoundsTheChain(t *testing.T) {
 					t.Errorf("message %q, want %q", e.Message, tc.message)
 				}
 				s.ids = nil
-				res, ran := r.engine.RunUnclaimed(t.Context(), req, func(llmq.Target) bool { return true })
+				res, ran := r.engine.RunUnclaimed(t.Context(), req, anywhere)
 				if diff := cmp.Diff(tc.calls, s.ids); diff != "" || !ran || res.Err == nil || res.Err.Code != tc.code || res.Err.Message != tc.message {
 					t.Errorf("without a claim: %v, %v; calls (-want +got):\n%s", ran, res.Err, diff)
 				}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/client"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/forecast"
@@ -21,8 +22,11 @@ func (p *Process) Client() (*client.Client, error) { return p.clientOf(client.Pr
 
 // clientOf is Client, of a program whose calls are told whose they are.
 func (p *Process) clientOf(who client.Program) (*client.Client, error) {
-	return p.client(p.batcher, func(c *client.Config, _ *client.Deps) {
+	return p.client(p.batcher, func(c *client.Config, d *client.Deps) {
 		c.Program, c.StoreWait, c.OutlastStore, c.CancelWithContext = who, p.Config.Timing.ValkeyWait, true, true
+		if d.Direct != nil {
+			c.Caller = p.Name + "/" + llmq.NewID() // a process may have several
+		}
 	})
 }
 

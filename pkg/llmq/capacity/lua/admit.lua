@@ -9,6 +9,7 @@
 -- KEYS[6] llmq:<env>:cap:{cap}:<alias>@<target>:waiting  zset  call id of a waiting rt call -> deadline in ms
 -- KEYS[7] llmq:<env>:cap:{cap}:@<provider>:slots         zset  call id -> lease end in ms, over all its targets
 -- KEYS[8] llmq:<env>:cap:{cap}:@<provider>:state         hash  rpm, tpm
+-- KEYS[9] llmq:<env>:cap:{cap}:heard  string  see attend.lua
 -- A lease ends half a ms later where it was prolonged: it does not tell any more when its admission was.
 -- State: ok is how many calls ended well, what they cost beyond what they reserved, in tokens, since the law
 -- last heard of any, and 1 while it has not; waits is the latest deadline of a waiting rt call.
@@ -38,7 +39,7 @@ local function breaker_of()
 -- include breaker.lua
   return breaker
 end
-local epoch, state, waiting, shared_slots, provider = KEYS[1], KEYS[2], KEYS[6], KEYS[7], KEYS[8]
+local epoch, state, waiting, shared_slots, provider, heard = KEYS[1], KEYS[2], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local lanes = { rt = KEYS[3], bg = KEYS[4], bulk = KEYS[5] }
 local now = tonumber(ARGV[1])
 if not now then
@@ -52,7 +53,7 @@ local cap, lane_cap, shared_cap = match(ARGV[9], '(%d+) (%d+) (%d+)')
 cap, lane_cap, shared_cap = tonumber(cap), tonumber(lane_cap), tonumber(shared_cap)
 
 local LANE, SHARED, RPM, TPM, SHARED_RPM, SHARED_TPM, BREAKER, EPOCH = 6, 7, 8, 9, 10, 11, 12, 13
-local QUARANTINE_MS = 15000 -- live workers renew every 10 s: by then every call in flight is known again
+-- include epoch.lua
 local FAR_MS = 1e14 -- beyond it no time is exact: the law's numbers are below
 local AT_ONCE = 64 -- leases that one call clears away
 local RETRY_MS, RETRY_MAX_MS, RETRY_RT_MS, RETRY_RT_MAX_MS = 100, 15000, 50, 1000 -- the rate is a guess: who waits live looks in
@@ -62,18 +63,11 @@ local PROBE_RETRY_MS, TURN_RETRY_MS = 1000, 300
 local fields = redis.call('HMGET', state, law.FIELDS[1], 'ok', 'rpm', 'tpm', 'breaker', 'waits')
 local ok, breaker_text, waits = fields[2], fields[5], tonumber(fields[6] or nil) or 0
 function law.fetch(field) return redis.call('HGET', state, field) end -- of the others most calls need none
--- opened tells when admissions began. A state that lives was not wiped, so seldom anybody asks.
-local function opened()
-  local opens = tonumber(redis.call('GET', epoch) or nil)
-  if not opens or opens - now > QUARANTINE_MS then -- the second: a clock that stepped back
-    opens = now + QUARANTINE_MS
-    redis.call('SET', epoch, format('%d', opens))
-  end
-  return opens
-end
 local flow = fields[1] and match(fields[1], '^%d %d+ %d+ %d+ .*') or nil -- phase and limits
-if not flow then
-  local opens = opened()
+local budgeted = ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= ''
+local opens = 0
+if not flow or budgeted or cap > 0 or lane_cap > 0 or shared_cap > 0 then -- else a state that lives tells enough: nothing is promised
+  opens = opens_at(epoch, heard, now)
   if now < opens then return { EPOCH, opens - now, 0, 0, 0, now, 0, opens - now } end
 end
 local sound, s = pcall(law.load, now, ARGV[8], { flow })
@@ -132,12 +126,11 @@ if missing == 0 and shared_cap > 0 and live(shared_slots) + ahead >= shared_cap 
 
 -- What is drawn of a budget is written only when all is there.
 local rpm, tpm, shared_rpm, shared_tpm
-if missing == 0 and (ARGV[10] ~= '' or ARGV[11] ~= '' or ARGV[12] ~= '' or ARGV[13] ~= '') then
+if missing == 0 and budgeted then
   local rates = rates_of()
   local function draw(code, config, text, need, cost)
     if config == '' or cost == 0 and rates.known(text) then return end -- the first begins the budget, as it may owe in the end
-    local wait, drawn = rates.draw(now, config, text, not rt, need, cost)
-    if not wait then wait, drawn = rates.draw(now, config, rates.empty(config, opened() - QUARANTINE_MS), not rt, need, cost) end
+    local wait, drawn = rates.draw(now, config, rates.from(config, text, opens), not rt, need, cost)
     if wait > retry then missing, retry, counted, pace = code, wait, need / cost, cost * 60000 / match(config, '%d+') end
     return drawn
   end

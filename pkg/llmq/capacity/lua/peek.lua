@@ -43,7 +43,7 @@ local fine, facts
 if fields[9] and match(fields[9], '^%d %d+ %d+ %d+ ') then fine, facts = pcall(facts_of, { unpack(fields, 9) }) end
 if not fine then facts = facts_of({}) end
 local function left(config, text)
-  return rates.left(now, config, rates.known(text) and text or config ~= '' and rates.empty(config, opens - QUARANTINE_MS))
+  return rates.left(now, config, config ~= '' and rates.from(config, text, opens))
 end
 local calls_left, calls_used = left(ARGV[3], fields[1])
 local tokens_left, tokens_used = left(ARGV[4], fields[2])

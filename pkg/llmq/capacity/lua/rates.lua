@@ -1,7 +1,7 @@
 -- rates.lua: configured budgets of calls and of tokens per minute, each by itself. A chunk that scripts are
 -- built from; it needs floor, max, min, tonumber, match and format as locals, and calls no server.
 --
---   text = rates.empty(config, at)                                             nothing was drawn yet
+--   text = rates.from(config, text, opens)                                     as it was, or empty since then
 --   local wait, text = rates.draw(now, config, text, background, need, cost)   text only where wait is 0
 --   text = rates.give(now, config, text, drawn_at, background, n)
 --   local left, used = rates.left(now, config, text)
@@ -58,12 +58,16 @@ do
     if text and #text < LONGEST then return match(text, TEXT) end
   end
 
-  function rates.empty(config, at)
-    local limit, part_limit = match(config, '(%d+) %d+ %d (%d+)')
-    return format('%d 0 %d %d 0 %d', at, limit, at, part_limit)
-  end
-
   function rates.known(text) return read(text) ~= nil end
+
+  -- from is a budget where admissions began at a time. One that was last drawn before, or of which nothing is known, was empty
+  -- then: what was drawn meanwhile, without the store, nobody wrote down.
+  function rates.from(config, text, opens)
+    local at = read(text)
+    if at and tonumber(at) >= opens then return text end
+    local limit, part_limit = match(config, '(%d+) %d+ %d (%d+)')
+    return format('%d 0 %d %d 0 %d', opens, limit, opens, part_limit)
+  end
 
   -- draw takes cost where need is there. Else it says in how many ms it will be.
   function rates.draw(now, config, text, background, need, cost)

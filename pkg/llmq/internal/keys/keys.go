@@ -87,6 +87,18 @@ func (s Space) Rate(kid string) string { return s.prefix + "rate:{" + kid + "}" 
 // store without it was wiped.
 func (s Space) Epoch() string { return s.capacity() + "epoch" }
 
+// Callers holds the names that tell of the processes which may run calls without the store, should it be lost. They stand beside the
+// epoch.
+type Callers struct {
+	Alive string // sorted set: process -> when it was last heard, in ms
+	Heard string // string: when any of them was, in ms
+}
+
+// Callers names those of the environment.
+func (s Space) Callers() Callers {
+	return Callers{Alive: s.capacity() + "callers", Heard: s.capacity() + "heard"}
+}
+
 // Live holds the names of what operators set while processes run. They are a class of their own, since nobody but operators may
 // write them.
 type Live struct {

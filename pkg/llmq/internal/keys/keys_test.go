@@ -56,6 +56,10 @@ func TestSpace_Names(t *testing.T) {
 	if got := s.Epoch(); got != "llmq:prod-eu:cap:{cap}:epoch" {
 		t.Errorf("the epoch is %s", got)
 	}
+	callers := keys.Callers{Alive: "llmq:prod-eu:cap:{cap}:callers", Heard: "llmq:prod-eu:cap:{cap}:heard"}
+	if diff := cmp.Diff(callers, s.Callers()); diff != "" {
+		t.Errorf("names of the callers (-want +got):\n%s", diff)
+	}
 	if got := s.Schema(); got != "llmq:prod-eu:cfg:schema" {
 		t.Errorf("the schema is %s", got)
 	}
