@@ -146,11 +146,11 @@ func TestProgram_LostStoreIsUnavailableForAllElse(t *testing.T) {
 		early  bool  // the store is lost before it is known who shares
 		err    error // of the store; nil: it does not answer
 	}{
-		"an id of the caller's own":          {change: func(r *llmq.Request) { r.OneOff = false }},
-		"bg":                                 {change: func(r *llmq.Request) { r.Lane = llmq.LaneBG }},
-		"a target that nobody has heard of":  {change: func(r *llmq.Request) { r.Model.Alias = "large" }},
-		"lost before it knew who shares":     {early: true},
-		"a store that answers": {err: answer("OOM command not allowed")},
+		"an id of the caller's own":         {change: func(r *llmq.Request) { r.OneOff = false }},
+		"bg":                                {change: func(r *llmq.Request) { r.Lane = llmq.LaneBG }},
+		"a target that nobody has heard of": {change: func(r *llmq.Request) { r.Model.Alias = "large" }},
+		"lost before it knew who shares":    {early: true},
+		"a store that answers":              {err: answer("OOM command not allowed")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
