@@ -124,6 +124,7 @@ with --quiet it is all that is written to stdout.`,
 	f.StringSliceVar(&models, "models", nil, "the models it may use: alias, or alias@target")
 	f.StringSliceVar(&lanes, "lanes", []string{string(llmq.LaneRT)}, "the lanes it may use: rt, bg, bulk")
 	f.IntVar(&ask.CallsPerMinute, "calls-per-minute", 0, "calls in any 60 s; 0 is no bound")
+	f.IntVar(&ask.MaxChoices, "max-choices", 0, "choices that one call may ask for, 1 to 128; 0 is 8")
 	f.IntVar(&ask.ExpiresInDays, "expires-in-days", 0, "1 to 365; 0 is 90")
 	f.BoolVarP(&quiet, "quiet", "q", false, "write the secret to stdout and nothing else")
 	for _, name := range []string{"tenant", "models"} {

@@ -31,6 +31,7 @@ type CreateKeyRequest struct {
 	Models         llmq.ModelSet `json:"models"` // alias or alias@target
 	Lanes          []llmq.Lane   `json:"lanes"`
 	CallsPerMinute int           `json:"calls_per_minute"` // 0 is no bound
+	MaxChoices     int           `json:"max_choices"`      // that one call may ask for; 0 is 8
 	ExpiresInDays  int           `json:"expires_in_days"`  // 0 is 90
 }
 
@@ -44,6 +45,7 @@ type KeyView struct {
 	Models         llmq.ModelSet `json:"models"`
 	Lanes          []llmq.Lane   `json:"lanes"`
 	CallsPerMinute int           `json:"calls_per_minute"` // 0 is no bound
+	MaxChoices     int           `json:"max_choices"`      // that one call may ask for
 	CreatedAt      time.Time     `json:"created_at"`
 	CreatedBy      string        `json:"created_by"`
 	ExpiresAt      time.Time     `json:"expires_at"`
@@ -120,7 +122,7 @@ func (k *Keys) CreateKey(ctx context.Context, by string, r CreateKeyRequest) (ma
 		return NewKey{}, err
 	}
 	issued, err := k.registry.Create(ctx, by, auth.Wish{
-		Name: r.Name, Tenant: r.Tenant, Scopes: r.Scopes, Models: r.Models, Lanes: r.Lanes, CallsPerMinute: r.CallsPerMinute, Life: life,
+		Name: r.Name, Tenant: r.Tenant, Scopes: r.Scopes, Models: r.Models, Lanes: r.Lanes, CallsPerMinute: r.CallsPerMinute, MaxChoices: r.MaxChoices, Life: life,
 	})
 	if err != nil {
 		return NewKey{}, err
@@ -263,7 +265,7 @@ func days(n int) (time.Duration, error) {
 
 func view(r *auth.Record) KeyView {
 	v := KeyView{
-		KID: r.KID, Name: r.Name, Tenant: r.Tenant, State: KeyActive, Scopes: r.Scopes, Models: r.Models, Lanes: r.Lanes, CallsPerMinute: r.CallsPerMinute,
+		KID: r.KID, Name: r.Name, Tenant: r.Tenant, State: KeyActive, Scopes: r.Scopes, Models: r.Models, Lanes: r.Lanes, CallsPerMinute: r.CallsPerMinute, MaxChoices: cmp.Or(r.MaxChoices, auth.DefaultMaxChoices),
 		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, ExpiresAt: r.ExpiresAt(), RevokedAt: r.RevokedAt, RevokedBy: r.RevokedBy,
 	}
 	for _, s := range r.Secrets {

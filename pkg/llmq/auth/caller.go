@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -97,6 +98,14 @@ func (c Caller) CallsPerMinute() int {
 		return 0
 	}
 	return c.key.CallsPerMinute
+}
+
+// MaxChoices is how many choices one call of the key may ask for; nobody may ask for any.
+func (c Caller) MaxChoices() int {
+	if c.key == nil {
+		return 0
+	}
+	return cmp.Or(c.key.MaxChoices, DefaultMaxChoices)
 }
 
 // Rate is how far a key has used its calls of the minute.

@@ -8,7 +8,7 @@ import "github.com/llm-queue/llmq/pkg/llmq"
 //
 // It is the one caller that no [Checker] makes. A door that listens must never be given it.
 func Program(tenant string, models []llmq.Model) Caller {
-	r := &Record{Tenant: tenant, Scopes: Scopes(), Lanes: llmq.Lanes()}
+	r := &Record{Tenant: tenant, Scopes: Scopes(), Lanes: llmq.Lanes(), MaxChoices: MaxChoices}
 	for _, m := range models {
 		r.Models = append(r.Models, m.Alias)
 	}

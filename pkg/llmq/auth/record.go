@@ -23,6 +23,7 @@ type Record struct {
 	Models         llmq.ModelSet `json:"models"`
 	Lanes          []llmq.Lane   `json:"lanes"`
 	CallsPerMinute int           `json:"calls_per_minute,omitempty"` // 0 is no bound
+	MaxChoices     int           `json:"max_choices,omitempty"`      // 0 is [DefaultMaxChoices]
 	CreatedAt      time.Time     `json:"created_at"`
 	CreatedBy      string        `json:"created_by"`
 	RevokedAt      *time.Time    `json:"revoked_at,omitempty"`
@@ -42,6 +43,8 @@ const (
 	maxRecordBytes = 64 << 10
 	maxModels      = 200
 	maxNameBytes   = 100
+	// DefaultMaxChoices is how many choices one call of a key may ask for that says nothing of it, and MaxChoices the most that any may.
+	DefaultMaxChoices, MaxChoices = 8, 128
 	// MaxCallsPerMinute is the largest rate of a key: the state store remembers each call for a minute.
 	MaxCallsPerMinute = 60_000
 )
@@ -147,6 +150,9 @@ func (r *Record) checkRights() error {
 	}
 	if r.CallsPerMinute < 0 || r.CallsPerMinute > MaxCallsPerMinute {
 		return bad("calls_per_minute", "calls_per_minute must be 1 to %d, or 0 for no bound", MaxCallsPerMinute)
+	}
+	if r.MaxChoices < 0 || r.MaxChoices > MaxChoices {
+		return bad("max_choices", "max_choices must be 1 to %d, or 0 for %d", MaxChoices, DefaultMaxChoices)
 	}
 	return nil
 }

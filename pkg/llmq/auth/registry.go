@@ -45,6 +45,7 @@ type Wish struct {
 	Models         llmq.ModelSet
 	Lanes          []llmq.Lane
 	CallsPerMinute int           // 0 is no bound
+	MaxChoices     int           // of one call; 0 is [DefaultMaxChoices]
 	Life           time.Duration // 0 is [DefaultLife]
 }
 
@@ -69,7 +70,7 @@ func (g *Registry) Create(ctx context.Context, by string, w Wish) (Issued, error
 	}
 	r := Record{
 		V: recordVersion, Name: w.Name, Tenant: w.Tenant, Scopes: orEmpty(w.Scopes), Models: orEmpty(w.Models), Lanes: orEmpty(w.Lanes),
-		CallsPerMinute: w.CallsPerMinute, CreatedAt: stamp(now), CreatedBy: by,
+		CallsPerMinute: w.CallsPerMinute, MaxChoices: w.MaxChoices, CreatedAt: stamp(now), CreatedBy: by,
 	}
 	if err := r.checkRights(); err != nil {
 		return Issued{}, err

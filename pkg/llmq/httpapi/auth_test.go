@@ -205,3 +205,29 @@ func TestServeHTTP_KeysThatCantBeReadAre503(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 }
+
+// IN3: a key bounds the choices that one call asks for, on OpenAI's route and on our own; one that says nothing of it has 8.
+func TestServeHTTP_KeyBoundsChoices(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		most    int // of the key
+		asks    string
+		refuses string // the member; "" lets it in
+	}{
+		{0, `"n":8`, ""}, {0, `"n":9`, "n"}, {0, `"n":1,"best_of":9`, "best_of"}, {0, `"x":1`, ""}, {0, `"n":null`, ""},
+		{2, `"n":2`, ""}, {2, `"n":3`, "n"}, {128, `"n":128`, ""},
+	} {
+		wish := authtest.All("team-a", "chat-a")
+		wish.MaxChoices = tc.most
+		b, key := keyed(t, wish, authtest.NoRates{})
+		for path, body := range map[string]string{
+			"/v1/chat/completions": `{"model":"chat-a",` + tc.asks + `}`,
+			callsPath:              `{"id":"r-1","op":"chat","model":"chat-a","body":{` + tc.asks + `}}`,
+		} {
+			w := b.send(http.MethodPost, path, body, "Authorization", "Bearer "+key.Key)
+			if refused := w.Code == http.StatusBadRequest; refused != (tc.refuses != "") || refused && !strings.Contains(w.Body.String(), tc.refuses) {
+				t.Errorf("%d: %s with %s: %d %s", tc.most, path, tc.asks, w.Code, w.Body)
+			}
+		}
+	}
+}

@@ -133,7 +133,13 @@ func (h *Handler) readSubmission(x *exchange, c auth.Caller) (llmq.Request, erro
 	if r.Headers, err = innerHeaders(r.Op, s.Headers); err != nil {
 		return llmq.Request{}, err
 	}
-	return r, h.readInner(&r, s.Model)
+	if err := h.readInner(&r, s.Model); err != nil {
+		return llmq.Request{}, err
+	}
+	if err := mayChoose(c, r.Op, r.Body); err != nil {
+		return llmq.Request{}, within("body", err)
+	}
+	return r, nil
 }
 
 // refuseSteering refuses headers that mean something on the other wires: here they would be without effect, a guardrail too.

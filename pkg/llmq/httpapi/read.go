@@ -64,6 +64,9 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 	if err := opbody.Check(op, body); err != nil {
 		return llmq.Request{}, err
 	}
+	if err := mayChoose(c, op, body); err != nil {
+		return llmq.Request{}, err
+	}
 	headers, err := readHeaders(op, x.r.Header)
 	if err != nil {
 		return llmq.Request{}, err
@@ -72,6 +75,14 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 		ID: x.id, Tenant: c.Tenant(), KeyID: c.KeyID(), Allowed: c.Models(), Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
 		Deadline: o.deadline, Body: body, Headers: headers, Stream: stream, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
 	}, nil
+}
+
+// mayChoose refuses more choices than the caller's key may ask for: each has its own output, and is billed (IN3).
+func mayChoose(c auth.Caller, op llmq.Op, body []byte) error {
+	if n, member := opbody.Choices(op, body); n > c.MaxChoices() {
+		return llmq.Errorf(llmq.CodeInvalidRequest, "%s is %d, and the key %s may ask for %d choices in one call", member, n, c.KeyID(), c.MaxChoices()).At(member)
+	}
+	return nil
 }
 
 // readBody takes the body's bytes: bounded first, then strictly checked (IN1, IN2).

@@ -68,6 +68,20 @@ func counts(op llmq.Op, top gjson.Result) error {
 	return nil
 }
 
+// Choices is how many choices a body asks for that has passed [Check], and which member says so.
+func Choices(op llmq.Op, body []byte) (n int, member string) {
+	n, member = 1, "n"
+	if op != llmq.OpChat {
+		return n, member
+	}
+	for _, name := range []string{"n", "best_of"} {
+		if asked := int(gjson.GetBytes(body, name).Int()); asked > n {
+			n, member = asked, name
+		}
+	}
+	return n, member
+}
+
 func plain(v gjson.Result, most float64) bool {
 	return v.Type == gjson.Number && len(v.Raw) <= 9 && strings.Trim(v.Raw, "0123456789") == "" && v.Num >= 1 && v.Num <= most
 }
