@@ -32,7 +32,8 @@ type app struct {
 	doorURL  string
 	envName  string
 	asJSON   bool
-	began    bool // a command's own work has begun: what fails from then on is no fault of usage
+	asked    *cobra.Command // that ran, or would have
+	began    bool           // a command's own work has begun: what fails from then on is no fault of usage
 	remotes  []*remote.Remote
 }
 
@@ -50,7 +51,9 @@ func run(ctx context.Context, args, env []string, s streams) int {
 	cmd.SetIn(s.in)
 	cmd.SetOut(s.out)
 	cmd.SetErr(s.err)
-	return a.end(ctx, cmd.ExecuteContext(ctx))
+	ran, err := cmd.ExecuteContextC(ctx)
+	a.asked = ran
+	return a.end(ctx, err)
 }
 
 func (a *app) close() {
@@ -96,7 +99,11 @@ func (a *app) end(ctx context.Context, err error) int {
 		fmt.Fprintln(a.err, "llmq: interrupted")
 		return exitInterrupted
 	case errors.As(err, &usage) || !a.began:
+		err = plain(err, a.asked)
 		code, next = exitUsage, "--help behind any command shows how it is used"
+		if a.asked != nil {
+			next = a.asked.CommandPath() + " --help shows how it is used"
+		}
 	case errors.As(err, &none):
 		code = exitUnreachable
 	case errors.As(err, &lost):
@@ -118,6 +125,10 @@ func (a *app) end(ctx context.Context, err error) int {
 // refusal is what to do about an answered error.
 func (a *app) refusal(r *remote.Refused) (code int, next string) {
 	switch {
+	case r.Code == string(llmq.CodeWrongWire):
+		return exitFailed, opsOf(r.Message)
+	case r.Code == string(llmq.CodeForbidden) && strings.Contains(r.Message, "llmq keys create"):
+		return exitForbidden, "" // it says what to do
 	case r.Status == 401 || r.Status == 403:
 		return exitForbidden, "the key, or the AWS identity, does not allow it: LLMQ_ADMIN_KEY is for the admin API, OPENAI_API_KEY for the door"
 	case r.Status == 404 && r.Code == "":

@@ -22,15 +22,36 @@ type calling struct {
 	op, model, file        string
 	lane, id, fallback     string
 	timeoutSecs, maxTokens int
-	stream, submit         bool
+	stream, submit, quiet  bool
 }
 
 // The ops by their names on the command line.
 const (
-	opChat     = "chat"
-	opConverse = "converse"
-	opEmbed    = "embed"
+	opChat      = "chat"
+	opResponses = "responses"
+	opConverse  = "converse"
+	opInvoke    = "invoke"
+	opEmbed     = "embed"
 )
+
+func callOps() []string { return []string{opChat, opResponses, opConverse, opInvoke, opEmbed} }
+
+// opsOf says by which ops what is named by its paths is called here; "" where no path is named.
+func opsOf(paths string) string {
+	var ops []string
+	for _, op := range callOps() {
+		if c := (calling{op: op}); strings.Contains(paths, strings.TrimPrefix(c.path(), "/model/")) {
+			ops = append(ops, "--op "+op)
+		}
+	}
+	if ops == nil {
+		return ""
+	}
+	return "llmq call takes " + strings.Join(ops, " or ") + " for it"
+}
+
+// bedrock reports whether an op's path names the model, and its reply comes in Bedrock's frames.
+func (c calling) bedrock() bool { return c.op == opConverse || c.op == opInvoke }
 
 // maxBodyBytes bounds a body that is read from a file; the door takes less.
 const maxBodyBytes = 64 << 20
@@ -50,7 +71,7 @@ program a line of JSON for each event.`,
 		RunE: a.does(func(ctx context.Context, args []string) error { return a.runCall(ctx, ask, args) }),
 	}
 	f := c.Flags()
-	f.StringVar(&ask.op, "op", opChat, "chat, converse or embed")
+	f.StringVar(&ask.op, "op", opChat, "chat, responses, converse, embed, or invoke with a --file in the model's own form")
 	f.StringVarP(&ask.model, "model", "m", "", "alias of the model, or alias@target")
 	f.StringVarP(&ask.file, "file", "f", "", "the body, as it is sent; - is stdin")
 	f.BoolVarP(&ask.stream, "stream", "s", false, "show the reply while it comes")
@@ -59,18 +80,23 @@ program a line of JSON for each event.`,
 	f.IntVar(&ask.timeoutSecs, "timeout-secs", 0, "until when it must be done; 0 is the lane's own")
 	f.StringVar(&ask.fallback, "fallback", "", "chain or target: whether another model may stand in")
 	f.BoolVar(&ask.submit, "submit", false, "leave the call and show its id; llmq request result fetches the reply within a day")
+	f.BoolVarP(&ask.quiet, "quiet", "q", false, "with --submit: write the call's id and nothing else")
 	f.StringVar(&ask.id, "id", "", "the call's id: a repeat takes up the call that runs, or gets its stored reply")
 	// Its errors are those of a name that is no flag.
 	_ = c.RegisterFlagCompletionFunc("model", a.completeModels)
-	_ = c.RegisterFlagCompletionFunc("op", cobra.FixedCompletions([]string{opChat, opConverse, opEmbed}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("op", cobra.FixedCompletions(callOps(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("lane", cobra.FixedCompletions([]string{"rt", "bg", "bulk"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 func (a *app) runCall(ctx context.Context, ask calling, args []string) error {
 	switch {
-	case !slices.Contains([]string{opChat, opConverse, opEmbed}, ask.op):
-		return usagef("--op is %q; it is chat, converse or embed", ask.op)
+	case !slices.Contains(callOps(), ask.op):
+		return usagef("--op is %q; it is one of %s", ask.op, strings.Join(callOps(), ", "))
+	case ask.quiet && !ask.submit:
+		return usagef("--quiet is for --submit: a reply is all that there is to see of another call")
+	case ask.op == opInvoke && ask.file == "":
+		return usagef("every model has a form of its own for --op invoke; give the body by --file")
 	case ask.submit && ask.stream:
 		return usagef("a call that is left is not streamed; leave out --stream")
 	case ask.op == opEmbed && ask.stream:
@@ -98,7 +124,7 @@ func (a *app) runCall(ctx context.Context, ask calling, args []string) error {
 	}
 	defer resp.Body.Close() // it was read to its end, or the read's error is returned
 	if ask.stream {
-		return a.stream(ctx, door, ask.op, resp)
+		return a.stream(ctx, door, ask, resp)
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -117,29 +143,18 @@ func (a *app) bodyOf(ask *calling, args []string) ([]byte, error) {
 	if ask.file == "" {
 		return json.Marshal(ask.body(args[0]))
 	}
-	in := a.in
-	if ask.file != "-" {
-		f, err := os.Open(ask.file)
-		if err != nil {
-			return nil, usageError{err.Error()}
-		}
-		defer f.Close() // it is only read
-		in = f
-	}
-	body, err := io.ReadAll(io.LimitReader(in, maxBodyBytes+1))
+	body, err := a.read(ask.file)
 	if err != nil {
-		return nil, fmt.Errorf("read the body: %w", err)
+		return nil, err
 	}
 	var says struct {
 		Model  string
 		Stream bool
 	}
 	switch {
-	case len(body) > maxBodyBytes:
-		return nil, usagef("the body has more than %d bytes", maxBodyBytes)
 	case json.Unmarshal(body, &says) != nil:
 		return nil, usagef("%s holds no JSON object", ask.file)
-	case ask.op == opConverse:
+	case ask.bedrock():
 		return body, nil
 	case ask.model != "" && ask.model != says.Model:
 		return nil, usagef("the body names the model %q; it is sent as it is, so leave out --model", says.Model)
@@ -148,6 +163,27 @@ func (a *app) bodyOf(ask *calling, args []string) ([]byte, error) {
 	}
 	ask.model, ask.stream = says.Model, says.Stream
 	return body, nil
+}
+
+// read reads a file; - is stdin.
+func (a *app) read(file string) ([]byte, error) {
+	in := a.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usageError{err.Error()}
+		}
+		defer f.Close() // it is only read
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxBodyBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	if len(text) > maxBodyBytes {
+		return nil, usagef("%s has more than %d bytes", file, maxBodyBytes)
+	}
+	return text, nil
 }
 
 // body is a prompt as the op has it.
@@ -159,6 +195,15 @@ func (c calling) body(prompt string) map[string]any {
 		b := map[string]any{"messages": []any{map[string]any{"role": "user", "content": []any{map[string]any{"text": prompt}}}}}
 		if c.maxTokens > 0 {
 			b["inferenceConfig"] = map[string]any{"maxTokens": c.maxTokens}
+		}
+		return b
+	case opResponses:
+		b := map[string]any{"model": c.model, "input": prompt}
+		if c.maxTokens > 0 {
+			b["max_output_tokens"] = c.maxTokens
+		}
+		if c.stream {
+			b["stream"] = true
 		}
 		return b
 	}
@@ -176,10 +221,14 @@ func (c calling) path() string {
 	switch {
 	case c.op == opEmbed:
 		return "/v1/embeddings"
+	case c.op == opResponses:
+		return "/v1/responses"
 	case c.op == opConverse && c.stream:
 		return "/model/" + url.PathEscape(c.model) + "/converse-stream"
-	case c.op == opConverse:
-		return "/model/" + url.PathEscape(c.model) + "/converse"
+	case c.op == opInvoke && c.stream:
+		return "/model/" + url.PathEscape(c.model) + "/invoke-with-response-stream"
+	case c.bedrock():
+		return "/model/" + url.PathEscape(c.model) + "/" + c.op
 	}
 	return "/v1/chat/completions"
 }
@@ -286,6 +335,22 @@ func replyText(op string, reply []byte) string {
 		var b strings.Builder
 		for _, c := range r.Output.Message.Content {
 			b.WriteString(c.Text)
+		}
+		return printable(b.String())
+	case opInvoke:
+		return "" // a form of the model's own
+	case opResponses:
+		var r struct {
+			Output []struct{ Content []struct{ Text string } }
+		}
+		if json.Unmarshal(reply, &r) != nil {
+			return ""
+		}
+		var b strings.Builder
+		for _, part := range r.Output {
+			for _, c := range part.Content {
+				b.WriteString(c.Text)
+			}
 		}
 		return printable(b.String())
 	case opEmbed:

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,15 +34,20 @@ the models that stand in for it.`,
 }
 
 func (a *app) setFallback() *cobra.Command {
-	var model string
+	var model, file string
 	var chain, headroom, skip []string
+	var replace bool
 	var rev revision
 	c := &cobra.Command{
 		Use:   "set",
 		Short: "Set a model's chain, or the targets that are left out",
-		Long:  "Set a model's chain live, or the targets that are left out of it. An empty list is none: --chain ''.",
+		Long: `Set a model's chain live, or the targets that are left out of it. An empty list is none: --chain ''.
+
+A file sets several models at once, all or none, and leaves the others as they are; with --replace it is all that is set live. It holds JSON:
+{"chat-a": {"chain": [{"model": "chat-b", "require_headroom": true}], "skip_targets": []}}`,
 		Example: "  llmq fallback set --model chat-a --chain chat-b,chat-c --require-headroom chat-b\n" +
-			"  llmq fallback set --model chat-a --skip-targets second",
+			"  llmq fallback set --model chat-a --skip-targets second\n" +
+			"  llmq fallback set --file chains.json --replace",
 		Args: noArgs,
 	}
 	f := c.Flags()
@@ -48,14 +55,31 @@ func (a *app) setFallback() *cobra.Command {
 	f.StringSliceVar(&chain, "chain", nil, "models that stand in for it, in order")
 	f.StringSliceVar(&headroom, "require-headroom", nil, "those of the chain that are taken only where they have a slot free at once")
 	f.StringSliceVar(&skip, "skip-targets", nil, "names of targets that are left out")
+	f.StringVarP(&file, "file", "f", "", "what to set of several models, as JSON; - is stdin")
+	f.BoolVar(&replace, "replace", false, "with --file: take back what was set live of all other models")
 	rev.flag(c)
-	if err := c.MarkFlagRequired("model"); err != nil {
-		panic(err) // the flag is above
+	c.MarkFlagsOneRequired("model", "file")
+	c.MarkFlagsOneRequired("chain", "skip-targets", "file")
+	for _, alone := range []string{"model", "chain", "require-headroom", "skip-targets"} {
+		c.MarkFlagsMutuallyExclusive("file", alone)
 	}
-	c.MarkFlagsOneRequired("chain", "skip-targets")
 	_ = c.RegisterFlagCompletionFunc("model", a.completeModels) // it fails for a name that is no flag
 	c.RunE = a.does(func(ctx context.Context, _ []string) error {
-		r := admin.FallbackRequest{Model: model, Revision: rev.asked()}
+		r := admin.FallbackRequest{Model: model, Replace: replace, Revision: rev.asked()}
+		if replace && file == "" {
+			return usagef("--replace goes with --file, which then is all that is set live; llmq fallback reset takes all back")
+		}
+		if file != "" {
+			text, err := a.read(file)
+			if err != nil {
+				return err
+			}
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&r.Models); err != nil || r.Models == nil {
+				return usagef(`%s holds no rules by model, such as {"chat-a": {"chain": [{"model": "chat-b"}]}}: %v`, file, err)
+			}
+		}
 		for _, m := range headroom {
 			if !slices.Contains(chain, m) {
 				return usagef("--require-headroom names %q, which is not in --chain", m)

@@ -32,7 +32,7 @@ func (a *app) queues() *cobra.Command {
 	})
 	c := &cobra.Command{
 		Use:     "queues",
-		Short:   "List queues; redrive, purge, pause and resume them",
+		Short:   "List queues and dead letters; redrive, purge, pause and resume",
 		Long:    "List queues with their messages, their dead letters and what feeds them. A queue is named by itself, or by --model and --lane.",
 		Example: "  llmq queues\n  llmq queues redrive llm-chat-a --dry-run",
 		Args:    noArgs,
@@ -42,6 +42,7 @@ func (a *app) queues() *cobra.Command {
 		&cobra.Command{
 			Use: "list", Short: "List queues (what queues alone does)", Example: "  llmq queues list --json", Args: noArgs, RunE: list,
 		},
+		a.dead(),
 		a.redrive(),
 		a.purge(),
 		a.flip("pause", "Stop what feeds a queue to its worker",

@@ -136,7 +136,19 @@ func (a *app) submit(ctx context.Context, door *remote.Remote, c calling, body j
 	if err != nil {
 		return err
 	}
-	return answer(a, raw, callTables)
+	var left callAnswer
+	if err := json.Unmarshal(raw, &left); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if c.quiet {
+		_, err := fmt.Fprintln(a.out, left.ID)
+		return err
+	}
+	if err := answer(a, raw, callTables); err != nil {
+		return err
+	}
+	a.say("llmq request result %s --wait 60 fetches the reply; llmq request show %s tells where it stands", left.ID, left.ID)
+	return nil
 }
 
 // submission is a call as the native route has it.
@@ -151,7 +163,7 @@ type submission struct {
 }
 
 func (c calling) submission(body json.RawMessage) submission {
-	op := map[string]llmq.Op{opChat: llmq.OpChat, opConverse: llmq.OpConverse, opEmbed: llmq.OpEmbeddings}[c.op]
+	op := map[string]llmq.Op{opChat: llmq.OpChat, opResponses: llmq.OpResponses, opConverse: llmq.OpConverse, opInvoke: llmq.OpInvoke, opEmbed: llmq.OpEmbeddings}[c.op]
 	return submission{c.id, op, c.model, c.lane, c.fallback, c.timeoutSecs, body}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
 	"github.com/llm-queue/llmq/pkg/llmq/capacity"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -23,6 +24,7 @@ import (
 type statusAnswer struct {
 	admin.Status
 	Sources []admin.SourceStatus `json:"sources"`
+	Routing admin.RoutingView    `json:"routing"`
 }
 
 func (a *app) status() *cobra.Command {
@@ -180,7 +182,50 @@ func statusTables(st statusAnswer) []table.Table {
 	for _, t := range st.Targets {
 		targets.Rows = append(targets.Rows, targetCells(t))
 	}
-	return []table.Table{queues, targets}
+	tables := []table.Table{queues, targets}
+	if routes := routeRows(st.Routing); len(routes) > 0 {
+		tables = append(tables, table.Table{Title: "Not by the queue", Columns: []table.Column{{Head: "MODEL"}, {Head: "ROUTE"}}, Rows: routes})
+	}
+	return tables
+}
+
+// routeRows are the models whose live calls don't just queue.
+func routeRows(v admin.RoutingView) [][]table.Cell {
+	var rows [][]table.Cell
+	row := func(model, says string) {
+		rows = append(rows, []table.Cell{table.Text(model), {Text: says, Style: table.Warn}})
+	}
+	if v.Fault != "" {
+		row("", "can't be told: "+v.Fault)
+	}
+	if v.Killed {
+		row("all", "the kill switch is on: nothing is queued")
+	}
+	for _, m := range v.Models {
+		if m.FailoverMS > 0 {
+			row(m.Model, "its queue takes nothing: live calls run at the door for "+(time.Duration(m.FailoverMS)*time.Millisecond).Round(time.Second).String())
+		}
+		switch {
+		case m.Mode == config.RoutingQueue:
+		case m.QueuePercent > 0:
+			row(m.Model, fmt.Sprintf("%s, but %g %% of sessions queue", m.Mode, m.QueuePercent))
+		default:
+			row(m.Model, string(m.Mode))
+		}
+	}
+	return rows
+}
+
+// limitedBy says where a target's limit comes from, and of a configured one which layer where that is not the file or a default.
+func limitedBy(t admin.TargetStatus) string {
+	switch t.CapFrom {
+	case config.FromLiveModel, config.FromLiveProvider:
+		return t.LimitIs + ", cap set live"
+	case config.FromEnv:
+		return t.LimitIs + ", cap of a variable"
+	default:
+		return t.LimitIs
+	}
 }
 
 // queueCells are a queue's counts and what feeds it.
@@ -243,7 +288,7 @@ func targetCells(t admin.TargetStatus) []table.Cell {
 		note = table.Cell{Text: "nothing starts for " + (time.Duration(u.QuarantineMS) * time.Millisecond).Round(time.Second).String() + ": the state store is new", Style: table.Warn}
 	}
 	return append(cells,
-		table.Text(fmt.Sprintf("%d/%d", u.InUse, u.Limit)), table.Text(lanesInUse(u.Lanes)), table.Text(u.LimitIs), count(u.Waiting, table.Warn),
+		table.Text(fmt.Sprintf("%d/%d", u.InUse, u.Limit)), table.Text(lanesInUse(u.Lanes)), table.Text(limitedBy(t)), count(u.Waiting, table.Warn),
 		left(u.Budgets.RPMLeft, t.Caps.RPM), left(u.Budgets.TPMLeft, t.Caps.TPM),
 		left(u.Budgets.SharedRPMLeft, t.Caps.ProviderRPM), left(u.Budgets.SharedTPMLeft, t.Caps.ProviderTPM), breakerCell(u.Breaker, u.OpenForMS),
 		count(u.Ended[capacity.OK], table.Plain), count(u.Ended[capacity.Throttled], table.Warn), count(u.Ended[capacity.Failed], table.Bad), note,

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
 // E6: what limits a target is told in full where there is room for it.
@@ -58,5 +61,33 @@ func TestVersion_SaysTheBuild(t *testing.T) {
 	}
 	if got := invoke(t, at{width: 80}, "version"); got.code != 0 || !strings.HasPrefix(got.out, "llmq ") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// E4: what does not go by the queue is told, and nothing of what does; and so is a cap that was set live.
+func TestStatus_TellsWhatIsNotAsUsual(t *testing.T) {
+	t.Parallel()
+	if rows := routeRows(admin.RoutingView{Models: []admin.ModelRouting{{Model: "a", Mode: config.RoutingQueue}}}); len(rows) != 0 {
+		t.Errorf("of queued models: %v", rows)
+	}
+	var told []string
+	for _, row := range routeRows(admin.RoutingView{Killed: true, Fault: "f", Models: []admin.ModelRouting{
+		{Model: "a", Mode: config.RoutingAuto}, {Model: "b", Mode: config.RoutingDirect, QueuePercent: 10}, {Model: "c", Mode: config.RoutingQueue, FailoverMS: 61_000},
+	}}) {
+		told = append(told, row[0].Text+": "+row[1].Text)
+	}
+	want := []string{
+		": can't be told: f", "all: the kill switch is on: nothing is queued", "a: auto", "b: direct, but 10 % of sessions queue",
+		"c: its queue takes nothing: live calls run at the door for 1m1s",
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	for from, want := range map[config.Source]string{
+		"": "learned", config.FromEnvModel: "learned", config.FromLiveModel: "learned, cap set live", config.FromEnv: "learned, cap of a variable",
+	} {
+		if got := limitedBy(admin.TargetStatus{CapFrom: from, TargetUse: &admin.TargetUse{LimitIs: admin.LimitLearned}}); got != want {
+			t.Errorf("%s: %q, want %q", from, got, want)
+		}
 	}
 }

@@ -24,11 +24,14 @@ type event struct {
 }
 
 // stream writes a reply while it comes: text on a terminal, else a line of JSON for each event.
-func (a *app) stream(ctx context.Context, door *remote.Remote, op string, resp *http.Response) error {
+func (a *app) stream(ctx context.Context, door *remote.Remote, c calling, resp *http.Response) error {
 	a.meta(resp.Header)
 	next := chatEvents(resp.Body)
-	if op == opConverse {
-		next = converseEvents(resp.Body)
+	switch {
+	case c.bedrock():
+		next = converseEvents(resp.Body, c.op == opInvoke)
+	case c.op == opResponses:
+		next = responseEvents(resp.Body)
 	}
 	wrote := false
 	defer func() {
@@ -114,10 +117,47 @@ func chatEvents(body io.Reader) func() (event, error) {
 	}
 }
 
-// converseEvents reads frames as Bedrock has them. They end with the event metadata, and the body behind it.
-func converseEvents(body io.Reader) func() (event, error) {
+// responseEvents reads server-sent events of OpenAI's Responses. Each names its type; the last is that of the whole response.
+func responseEvents(body io.Reader) func() (event, error) {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxEventBytes)
+	ended := false
+	return func() (event, error) {
+		for lines.Scan() {
+			data, ok := strings.CutPrefix(lines.Text(), "data:")
+			if !ok {
+				continue // its type stands in the data too
+			}
+			var got struct{ Type, Delta, Code, Message string }
+			if err := json.Unmarshal([]byte(data), &got); err != nil {
+				return event{}, fmt.Errorf("read an event: %w", err)
+			}
+			e := event{raw: json.RawMessage(data)}
+			switch got.Type {
+			case "error":
+				return event{}, &remote.Refused{Status: http.StatusOK, Code: got.Code, Message: got.Message}
+			case "response.output_text.delta":
+				e.text = got.Delta
+			case "response.completed", "response.incomplete", "response.failed":
+				ended = true
+			}
+			return e, nil
+		}
+		switch err := lines.Err(); {
+		case err != nil:
+			return event{}, err
+		case ended:
+			return event{}, io.EOF
+		}
+		return event{}, io.ErrUnexpectedEOF
+	}
+}
+
+// converseEvents reads frames as Bedrock has them. Of a conversation they end with the event metadata, and the body behind it; the frames of
+// an invocation are the model's own, and end where the body does.
+func converseEvents(body io.Reader, own bool) func() (event, error) {
 	decoder := eventstream.NewDecoder()
-	stopped := false
+	stopped := own
 	return func() (event, error) {
 		m, err := decoder.Decode(body, nil)
 		if errors.Is(err, io.EOF) && !stopped {

@@ -80,7 +80,10 @@ func FuzzEvents_End(f *testing.F) {
 	f.Add([]byte("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n"))
 	f.Add([]byte("data: {\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, events := range []func(io.Reader) func() (event, error){chatEvents, converseEvents} {
+		converse := func(own bool) func(io.Reader) func() (event, error) {
+			return func(body io.Reader) func() (event, error) { return converseEvents(body, own) }
+		}
+		for _, events := range []func(io.Reader) func() (event, error){chatEvents, responseEvents, converse(false), converse(true)} {
 			next := events(bytes.NewReader(body))
 			for n := 0; ; n++ {
 				_, err := next()

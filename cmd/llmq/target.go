@@ -125,7 +125,9 @@ func (a *app) localCloud(variables, flag string) (beacon.Cloud, error) {
 		ports = append(ports, u.Port())
 	}
 	switch {
-	case len(clouds) == 0 || a.env["LLMQ_LOCAL_PORT"] != "":
+	case len(clouds) > 0 && a.env["LLMQ_LOCAL_PORT"] != "":
+		return beacon.Cloud{}, notFound{fmt.Sprintf("LLMQ_LOCAL_PORT is %s, and the local clouds that run here have %s; set it to one of those, or leave it out", a.env["LLMQ_LOCAL_PORT"], strings.Join(ports, ", "))}
+	case len(clouds) == 0:
 		return beacon.Cloud{}, notFound{fmt.Sprintf("no local cloud runs here, and nothing says where llmq is; start one with make run, or set %s, or use %s or --env", variables, flag)}
 	case len(clouds) > 1:
 		return beacon.Cloud{}, notFound{fmt.Sprintf("%d local clouds run here; set LLMQ_LOCAL_PORT to one of %s", len(clouds), strings.Join(ports, ", "))}

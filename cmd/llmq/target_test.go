@@ -76,14 +76,14 @@ func TestTarget_ErrorsTellTheNextStep(t *testing.T) {
 		want string
 	}{
 		{"nothing runs", nil, "status", exitUnreachable, "start one with make run, or set LLMQ_ADMIN_URL"},
-		{"another port", []string{"XDG_RUNTIME_DIR=" + two, "LLMQ_LOCAL_PORT=9"}, "status", exitUnreachable, "no local cloud runs here"},
+		{"another port", []string{"XDG_RUNTIME_DIR=" + two, "LLMQ_LOCAL_PORT=9"}, "status", exitUnreachable, "LLMQ_LOCAL_PORT is 9, and the local clouds that run here have 2, 3"},
 		{"two run", []string{"XDG_RUNTIME_DIR=" + two}, "status", exitUnreachable, "set LLMQ_LOCAL_PORT to one of 2, 3"},
 		{"refused connection", []string{"LLMQ_ADMIN_URL=http://127.0.0.1:1", "LLMQ_ADMIN_KEY=k"}, "status", exitUnreachable, "start the local cloud with make run"},
 		{"no key", []string{"LLMQ_ADMIN_URL=http://127.0.0.1:1"}, "status", exitUnreachable, "set LLMQ_ADMIN_KEY"},
 		{"a key in plain text", []string{"LLMQ_ADMIN_URL=http://192.0.2.1", "LLMQ_ADMIN_KEY=k"}, "status", exitFailed, "not sent in plain text"},
 		{"no URL", []string{"LLMQ_ADMIN_URL=localhost", "LLMQ_ADMIN_KEY=k"}, "status", exitUsage, "it looks like https://host/path"},
 		{"credentials in the URL", []string{"LLMQ_ADMIN_URL=https://u:p@host", "LLMQ_ADMIN_KEY=k"}, "status", exitUsage, "no part of it"},
-		{"two places", nil, "status --env prod --admin-url https://x", exitUsage, "none of the others can be"},
+		{"two places", nil, "status --env prod --admin-url https://x", exitUsage, "give only one of --admin-url, --env"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

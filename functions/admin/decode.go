@@ -38,7 +38,8 @@ func decode(body []byte, into any) error {
 func fields(into any) string {
 	var names []string
 	for f := range reflect.TypeOf(into).Elem().Fields() {
-		names = append(names, f.Tag.Get("json"))
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
 }

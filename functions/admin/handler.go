@@ -26,6 +26,7 @@ type verbs interface {
 	Status(ctx context.Context) admin.Status
 	SourceStates(ctx context.Context) []admin.SourceStatus
 	Queues(ctx context.Context) []admin.QueueState
+	Dead(ctx context.Context, by string, r admin.DeadRequest) (admin.DeadLetters, error)
 	Redrive(ctx context.Context, by string, r admin.RedriveRequest) (admin.Redriven, error)
 	Purge(ctx context.Context, by string, r admin.PurgeRequest) (admin.Purged, error)
 	Pause(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
@@ -141,6 +142,7 @@ func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
 			return statusView{v.Status(ctx), v.SourceStates(ctx), routing}
 		}),
 		"/queues":         get(func(ctx context.Context) any { return map[string]any{"queues": v.Queues(ctx)} }),
+		"/queues/dead":    post(v.Dead),
 		"/queues/redrive": post(v.Redrive),
 		"/queues/purge":   post(v.Purge),
 		"/queues/pause":   post(v.Pause),

@@ -23,6 +23,10 @@ func (fakeVerbs) SourceStates(context.Context) []admin.SourceStatus {
 
 func (fakeVerbs) Queues(context.Context) []admin.QueueState { return []admin.QueueState{} }
 
+func (fakeVerbs) Dead(_ context.Context, by string, r admin.DeadRequest) (admin.DeadLetters, error) {
+	return admin.DeadLetters{Queue: r.Queue, Letters: []admin.DeadLetter{{Reason: by}}, Left: r.Limit}, nil
+}
+
 func (fakeVerbs) Redrive(_ context.Context, by string, r admin.RedriveRequest) (admin.Redriven, error) {
 	return admin.Redriven{Queue: "llm-" + queue.Name(r.Model), DryRun: r.DryRun, Reasons: map[string]int{by: r.MaxRate}}, nil
 }
@@ -166,6 +170,7 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 		want                     string // part of the answer
 	}{
 		{"redrive", "POST", "/queues/redrive", `{"model":"m","lane":"bg","max_rate":7,"dry_run":true}`, 200, `"reasons":{"arn:ops":7}`},
+		{"dead letters", "POST", "/queues/dead", `{"queue":"q","limit":7}`, 200, `{"queue":"q","letters":[{"reason":"arn:ops",`},
 		{"pause", "POST", "/queues/pause", `{"model":"m","lane":"bg"}`, 200, `"state":"Disabling"`},
 		{"resume", "POST", "/queues/resume", ` {"model":"m","lane":"bg"} `, 200, `"state":"Enabling"`},
 		{"purge again", "POST", "/queues/purge", `{"queue":"q","confirm":"q"}`, 429, `"field":"queue"`},

@@ -60,7 +60,7 @@ func newAdminAPI(s awscdk.Stack, env Environment, admin awslambda.IFunction, log
 		of    string
 		verbs []string
 	}{
-		{"queues", []string{"redrive", "purge", "pause", "resume"}},
+		{"queues", []string{"dead", "redrive", "purge", "pause", "resume"}},
 		{"settings", []string{"set", "unset", "reset"}},
 		{"routing", []string{"set", "kill", "reset"}},
 		{"limiter", []string{"reset"}},

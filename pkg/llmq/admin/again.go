@@ -60,8 +60,8 @@ func open(body []byte) (llmq.Envelope, error) {
 }
 
 // owner is the tenant of a dead letter, by the rule that its worker would have gone by.
-func (rd *redrive) owner(m queue.Message, env llmq.Envelope) (string, error) {
-	from, err := rd.deps.Senders.Of(m)
+func (o *Operator) owner(m queue.Message, env llmq.Envelope) (string, error) {
+	from, err := o.deps.Senders.Of(m)
 	if err != nil {
 		return "", err
 	}

@@ -50,30 +50,65 @@ func (s *Settings) Fallback(ctx context.Context) (FallbackView, error) {
 	return v, nil
 }
 
-// FallbackRequest sets it for a model.
+// FallbackRequest sets it for a model, or for several at once.
 type FallbackRequest struct {
-	Model       string                  `json:"model"`
-	Chain       *[]config.FallbackModel `json:"chain"`        // models that stand in, in order; [] is none; left out it stays
-	SkipTargets *[]string               `json:"skip_targets"` // names of targets that are left out; [] is none; left out it stays
-	Revision    *int                    `json:"revision"`
+	Model       string                   `json:"model"`
+	Chain       *[]config.FallbackModel  `json:"chain"`            // models that stand in, in order; [] is none; left out it stays
+	SkipTargets *[]string                `json:"skip_targets"`     // names of targets that are left out; [] is none; left out it stays
+	Models      map[string]FallbackRules `json:"models,omitzero"`  // by alias, in place of model, chain and skip_targets
+	Replace     bool                     `json:"replace,omitzero"` // with models: what was set live of all other models is taken back
+	Revision    *int                     `json:"revision"`
 }
 
-// SetFallback sets where calls of a model go when their first target fails. What can't be is refused, with the nearest right name.
-func (s *Settings) SetFallback(ctx context.Context, by string, r FallbackRequest) (Changed, error) {
-	var fault error
-	switch {
-	case r.Model == "":
-		fault = llmq.Errorf(llmq.CodeInvalidRequest, "model is missing; name a configured model by its alias").At("model")
-	case r.Chain == nil && r.SkipTargets == nil:
-		fault = llmq.Errorf(llmq.CodeInvalidRequest, "chain and skip_targets are both missing; give one, such as {\"chain\": [{\"model\": \"chat-b\"}]}").At("chain")
+// FallbackRules are those of one model.
+type FallbackRules struct {
+	Chain       *[]config.FallbackModel `json:"chain,omitempty"`        // as in [FallbackRequest]
+	SkipTargets *[]string               `json:"skip_targets,omitempty"` // likewise
+}
+
+// models are the rules by model, or what is wrong with the request.
+func (r FallbackRequest) models() (map[string]FallbackRules, error) {
+	const example = `such as {"chain": [{"model": "chat-b"}]}`
+	several := r.Models != nil
+	if !several && r.Model != "" {
+		r.Models = map[string]FallbackRules{r.Model: {r.Chain, r.SkipTargets}}
 	}
-	return s.change(ctx, by, "fallback set", r.Revision, fault, func(o config.Overrides) (config.Overrides, error) {
-		o.Chains, o.SkipTargets = cloned(o.Chains), cloned(o.SkipTargets)
-		if r.Chain != nil {
-			o.Chains[r.Model] = *r.Chain
+	switch {
+	case several && (r.Model != "" || r.Chain != nil || r.SkipTargets != nil):
+		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "models and model are both given; give one").At("models")
+	case r.Replace && !several:
+		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "replace goes with models, which then are all that is set live").At("replace")
+	case len(r.Models) == 0 && !r.Replace:
+		return nil, llmq.Errorf(llmq.CodeInvalidRequest, "model is missing; name a configured model by its alias").At("model")
+	}
+	for _, alias := range slices.Sorted(maps.Keys(r.Models)) { // sorted: the same request gets the same answer
+		if m := r.Models[alias]; m.Chain == nil && m.SkipTargets == nil {
+			where := "chain"
+			if several {
+				where = "models." + alias
+			}
+			return nil, llmq.Errorf(llmq.CodeInvalidRequest, "chain and skip_targets of %s are both missing; give one, %s", llmq.Clip(alias, 80), example).At(where)
 		}
-		if r.SkipTargets != nil {
-			o.SkipTargets[r.Model] = *r.SkipTargets
+	}
+	return r.Models, nil
+}
+
+// SetFallback sets where calls of models go when their first target fails, of all that are named or of none. What can't be is refused, with the
+// nearest right name.
+func (s *Settings) SetFallback(ctx context.Context, by string, r FallbackRequest) (Changed, error) {
+	models, fault := r.models()
+	return s.change(ctx, by, "fallback set", r.Revision, fault, func(o config.Overrides) (config.Overrides, error) {
+		if r.Replace {
+			o.Chains, o.SkipTargets = nil, nil
+		}
+		o.Chains, o.SkipTargets = cloned(o.Chains), cloned(o.SkipTargets)
+		for alias, m := range models {
+			if m.Chain != nil {
+				o.Chains[alias] = *m.Chain
+			}
+			if m.SkipTargets != nil {
+				o.SkipTargets[alias] = *m.SkipTargets
+			}
 		}
 		return o, nil
 	})

@@ -314,12 +314,17 @@ func (r Redriven) leftAlone() int {
 	return n
 }
 
+// reasonOf is why a message is a dead letter.
+func reasonOf(m queue.Message) string {
+	if reason := m.Attributes[queue.AttrReason]; reasonPattern.MatchString(reason) {
+		return reason
+	}
+	return noReason // none, or what a stranger wrote there
+}
+
 // wants counts a message by its reason, and says whether it is to be sent; where not, it counts why.
 func (rd *redrive) wants(m queue.Message) bool {
-	reason := m.Attributes[queue.AttrReason]
-	if !reasonPattern.MatchString(reason) { // none, or what a stranger wrote there
-		reason = noReason
-	}
+	reason := reasonOf(m)
 	rd.out.Reasons[reason]++
 	switch {
 	case rd.ask.Reason != "" && rd.ask.Reason != reason:

@@ -52,7 +52,7 @@ type QueueStatus struct {
 	Waiting     int        `json:"waiting"`
 	Received    int        `json:"received"` // handed to a worker and not yet deleted
 	Delayed     int        `json:"delayed"`
-	DeadLetters int        `json:"dead_letters"`
+	DeadLetters int        `json:"dead_letters"` // those included that an earlier look hides for a while
 	Error       string     `json:"error,omitempty"`
 }
 
@@ -200,7 +200,7 @@ func (a *Admin) readQueue(ctx context.Context, q *QueueStatus) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", q.Queue.DLQ(), err)
 	}
-	q.Waiting, q.Received, q.Delayed, q.DeadLetters = d.Visible, d.InFlight, d.Delayed, dead.Visible
+	q.Waiting, q.Received, q.Delayed, q.DeadLetters = d.Visible, d.InFlight, d.Delayed, dead.Visible+dead.InFlight
 	return nil
 }
 

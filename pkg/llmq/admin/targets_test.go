@@ -141,6 +141,27 @@ func TestFallback_IsSetTriedAndReset(t *testing.T) {
 	}
 }
 
+// E13: several models are set at once, and merge with what is set; replace makes them all that is set live.
+func TestFallback_OfSeveralModelsMergesOrReplaces(t *testing.T) {
+	t.Parallel()
+	r := newLiveRig(t)
+	to := func(alias string) *[]config.FallbackModel { return &[]config.FallbackModel{{Model: alias}} }
+	set := func(ask FallbackRequest, a, b int, skipped int) {
+		t.Helper()
+		if _, err := r.SetFallback(t.Context(), "ops", ask); err != nil {
+			t.Fatalf("%+v: %v", ask, err)
+		}
+		v, err := r.Fallback(t.Context())
+		if err != nil || len(v.Models[0].Chain) != a || len(v.Models[1].Chain) != b || len(v.Models[0].SkipTargets) != skipped {
+			t.Errorf("after %+v: %+v %v", ask, v.Models, err)
+		}
+	}
+	set(FallbackRequest{Models: map[string]FallbackRules{"a": {Chain: to("b"), SkipTargets: &[]string{"y"}}}}, 1, 0, 1)
+	set(FallbackRequest{Models: map[string]FallbackRules{"b": {Chain: to("a")}}}, 1, 1, 1)
+	set(FallbackRequest{Models: map[string]FallbackRules{"b": {Chain: to("a")}}, Replace: true}, 0, 1, 0)
+	set(FallbackRequest{Models: map[string]FallbackRules{}, Replace: true}, 0, 0, 0)
+}
+
 // E6: a chain that can't be is refused, and nothing is written.
 func TestFallback_FaultsAreRefused(t *testing.T) {
 	t.Parallel()
@@ -151,7 +172,12 @@ func TestFallback_FaultsAreRefused(t *testing.T) {
 		want string
 	}{
 		{FallbackRequest{}, "model is missing"},
-		{FallbackRequest{Model: "a"}, "chain and skip_targets are both missing"},
+		{FallbackRequest{Model: "a"}, "chain and skip_targets of a are both missing"},
+		{FallbackRequest{Models: map[string]FallbackRules{}}, "model is missing"},
+		{FallbackRequest{Models: map[string]FallbackRules{"a": {Chain: to("b")}, "b": {}}}, "chain and skip_targets of b are both missing"},
+		{FallbackRequest{Model: "a", Models: map[string]FallbackRules{"a": {Chain: to("b")}}}, "both given"},
+		{FallbackRequest{Model: "a", Chain: to("b"), Replace: true}, "replace goes with models"},
+		{FallbackRequest{Models: map[string]FallbackRules{"a": {Chain: to("b")}, "c": {Chain: to("b")}}}, `no model is named "c"`},
 		{FallbackRequest{Model: "c", Chain: to("b")}, `no model is named "c"`},
 		{FallbackRequest{Model: "a", Chain: to("nope")}, "nope"},
 		{FallbackRequest{Model: "a", Chain: to("a")}, "a"},

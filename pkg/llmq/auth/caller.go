@@ -52,7 +52,7 @@ func (c Caller) May(s Scope) error {
 	case c.key == nil:
 		return llmq.Errorf(llmq.CodeForbidden, "the request has no caller")
 	case s != "" && !slices.Contains(c.key.Scopes, s):
-		return llmq.Errorf(llmq.CodeForbidden, "the key %s lacks the scope %s", c.key.KID, s)
+		return llmq.Errorf(llmq.CodeForbidden, "the key %s lacks the scope %s; llmq keys create --scopes %s makes one that has it", c.key.KID, s, s)
 	}
 	return nil
 }

@@ -202,7 +202,7 @@ func (h *Handler) finish(x *exchange) {
 	}
 	attrs := []slog.Attr{
 		slog.String("request_id", x.id), slog.String("method", llmq.Clip(x.r.Method, 16)), slog.String("route", x.matched.Path),
-		slog.Int("status", x.status), slog.Duration("took", time.Since(x.start)),
+		slog.Int("status", x.status), slog.Int64("took_ms", time.Since(x.start).Milliseconds()),
 		slog.String("tenant", x.caller.Tenant()), slog.String("key_id", x.caller.KeyID()),
 	}
 	if x.err != nil {

@@ -65,12 +65,23 @@ func parseSubmission(b []byte) (submission, error) {
 			return s, llmq.Errorf(llmq.CodeInvalidRequest, "%s must be %s", name, kindOf(dst)).At(name)
 		}
 	}
-	for _, need := range []struct{ name, value string }{{"op", s.Op}, {"model", s.Model}, {"body", string(s.Body[:min(1, len(s.Body))])}} {
+	for _, need := range []struct{ name, value, hint string }{
+		{"op", s.Op, "it is one of " + listOps()}, {"model", s.Model, "GET /v1/models lists those that the key may use"},
+		{"body", string(s.Body[:min(1, len(s.Body))]), "it is what the op's own route takes"},
+	} {
 		if need.value == "" {
-			return s, llmq.Errorf(llmq.CodeInvalidRequest, "%s is missing", need.name).At(need.name)
+			return s, llmq.Errorf(llmq.CodeInvalidRequest, "%s is missing; %s", need.name, need.hint).At(need.name)
 		}
 	}
 	return s, nil
+}
+
+func listOps() string {
+	var names []string
+	for _, op := range llmq.Ops() {
+		names = append(names, string(op))
+	}
+	return strings.Join(names, ", ")
 }
 
 func kindOf(dst any) string {
@@ -145,13 +156,30 @@ func (h *Handler) readSubmission(x *exchange, c auth.Caller) (llmq.Request, erro
 // refuseSteering refuses headers that mean something on the other wires: here they would be without effect, a guardrail too.
 func refuseSteering(h http.Header) error {
 	for _, name := range slices.Sorted(maps.Keys(h)) { // sorted: the same request gets the same answer
-		for prefix, field := range map[string]string{llmqPrefix: "a field of the body", bedrockPrefix: "the body's headers"} {
-			if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
-				return llmq.Errorf(llmq.CodeInvalidRequest, "%s is not read here; say it in %s", llmq.Clip(name, 60), field).At(llmq.Clip(name, 60))
+		for prefix, field := range map[string]string{llmqPrefix: steeringField(name), bedrockPrefix: "headers"} {
+			if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
+				continue
 			}
+			hint := "leave it out" // an unknown one
+			if field != "" {
+				hint = "say it in the field " + field + " of the body"
+			}
+			return llmq.Errorf(llmq.CodeInvalidRequest, "%s is not read here; %s", llmq.Clip(name, 60), hint).At(llmq.Clip(name, 60))
 		}
 	}
 	return nil
+}
+
+// steeringField is the field of a native call that says what a header says elsewhere; "" is none.
+func steeringField(header string) string {
+	for name, field := range map[string]string{
+		hdrLane: "lane", hdrTimeout: "timeout_secs", hdrDeadline: "deadline", hdrFallback: "fallback", hdrRequestID: "id", hdrUser: "user", hdrSession: "session",
+	} {
+		if strings.EqualFold(name, header) {
+			return field
+		}
+	}
+	return ""
 }
 
 // bedrockPrefix begins the headers of an invocation.

@@ -159,8 +159,8 @@ func TestSubmit_RefusesWhatCannotWork(t *testing.T) {
 		{"case", `{"Op":"chat",` + rest + `}`, "Op", 400, llmq.CodeInvalidRequest, "unknown"},
 		{"null", `{"lane":null,` + rest + `}`, "lane", 400, llmq.CodeInvalidRequest, "leave it out"},
 		{"twice", `{"op":"chat",` + rest + `}`, "op", 400, llmq.CodeInvalidJSON, "twice"},
-		{"no op", `{"model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "missing"},
-		{"no model", `{"op":"chat","body":{}}`, "model", 400, llmq.CodeInvalidRequest, "missing"},
+		{"no op", `{"model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "missing; it is one of chat, responses, embeddings, converse"},
+		{"no model", `{"op":"chat","body":{}}`, "model", 400, llmq.CodeInvalidRequest, "missing; GET /v1/models"},
 		{"no body", `{"op":"chat","model":"chat-a"}`, "body", 400, llmq.CodeInvalidRequest, "missing"},
 		{"op of another kind", `{"op":1,"model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "must be a string"},
 		{"unknown op", `{"op":"chats","model":"chat-a","body":{}}`, "op", 400, llmq.CodeInvalidRequest, "unknown"},
@@ -233,6 +233,21 @@ func TestSubmit_Headers(t *testing.T) {
 			if b.calls.requests()[0].OneOff {
 				t.Error("its id is known to its caller")
 			}
+		}
+	}
+}
+
+// A10: a header that is read elsewhere is answered with the field to say it in.
+func TestSubmit_HeaderNamesItsField(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		"X-LLMQ-Lane": "say it in the field lane of", "X-LLMQ-Timeout-Secs": "the field timeout_secs", "X-LLMQ-Deadline": "the field deadline", "X-LLMQ-Fallback": "the field fallback",
+		"X-LLMQ-Request-Id": "the field id", "X-LLMQ-User": "the field user", "X-LLMQ-Session": "the field session", "X-LLMQ-Colour": "leave it out",
+		"X-Amzn-Bedrock-Trace": "the field headers",
+	} {
+		b := setup(t, nil)
+		if e := nativeErrorOf(t, b.submit(`{"op":"chat","model":"chat-a","body":{}}`, header, "x")); !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %q, want %q", header, e.Message, want)
 		}
 	}
 }
