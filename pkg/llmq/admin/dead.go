@@ -49,7 +49,8 @@ const (
 // Dead shows dead letters. They are taken for the look and given back at once.
 func (o *Operator) Dead(ctx context.Context, by string, r DeadRequest) (out DeadLetters, err error) {
 	defer func() {
-		o.audit(ctx, by, "dead", err, "queue", llmq.Clip(string(cmp.Or(out.Queue, r.Queue)), 80), "letters", len(out.Letters))
+		d := deed{by: by, verb: "dead", args: []any{"queue", llmq.Clip(string(cmp.Or(out.Queue, r.Queue)), 80), "letters", len(out.Letters)}}
+		d.log(ctx, o.deps.Trail.Log, err) // it changes nothing
 	}()
 	p, err := o.pick(r.Queue, r.Model, r.Lane)
 	if err != nil {
@@ -70,7 +71,7 @@ func (o *Operator) Dead(ctx context.Context, by string, r DeadRequest) (out Dead
 		defer cancel()
 		for _, err := range o.deps.Queue.Extend(giveBack, p.queue.DLQ(), seen) {
 			if err != nil { // it comes back by itself
-				o.deps.Log.Debug("dead letter stays hidden for a while", "queue", string(p.queue), "error", err)
+				o.deps.Trail.Log.Debug("dead letter stays hidden for a while", "queue", string(p.queue), "error", err)
 			}
 		}
 	}()
