@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,9 @@ func statementsOf(tpl template, role string) []any {
 	for _, p := range listOf(tpl.Resources[role].Properties["Policies"]) {
 		all = append(all, listOf(at(p, "PolicyDocument", "Statement"))...)
 	}
-	for _, p := range tpl.of("AWS::IAM::Policy") {
+	policies := tpl.of("AWS::IAM::Policy")
+	maps.Copy(policies, tpl.of("AWS::IAM::ManagedPolicy")) // what an inline policy has no room for
+	for _, p := range policies {
 		if slices.ContainsFunc(listOf(p.Properties["Roles"]), func(r any) bool { return target(r) == role }) {
 			all = append(all, listOf(at(p.Properties, "PolicyDocument", "Statement"))...)
 		}

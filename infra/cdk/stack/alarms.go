@@ -106,9 +106,17 @@ func (p pair) watch(at constructs.Construct, env Environment, b bell) {
 	})
 }
 
-// oldest is a queue's oldest message.
+// oldest is a queue's oldest message. SQS leaves out what was received three times, as each call that waits for capacity
+// soon was; workers tell the age of those.
 func (p pair) oldest(env Environment) awscloudwatch.IMetric {
-	return series("AWS/SQS", "ApproximateAgeOfOldestMessage", "Maximum", "QueueName", string(p.name))
+	sqs, own := "sqs_"+string(p.lane), "own_"+string(p.lane) // a graph shows all lanes, and wants ids apart
+	return awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
+		Expression: jsii.String("MAX([FILL(" + sqs + ", 0), FILL(" + own + ", 0)])"), Label: jsii.String(string(p.name)), Period: seconds(5 * minute),
+		UsingMetrics: &map[string]awscloudwatch.IMetric{
+			sqs: series("AWS/SQS", "ApproximateAgeOfOldestMessage", "Maximum", "QueueName", string(p.name)),
+			own: env.own(telemetry.QueueOldest, "Maximum", "queue", string(p.name)),
+		},
+	})
 }
 
 // watchFunctions makes the alarms of functions, of their store as they see it, and of the account's concurrency.
@@ -150,6 +158,15 @@ func watchTargets(scope constructs.Construct, env Environment, b bell) {
 			name: m.Alias + "-direct", says: "the queues of " + m.Alias + " take nothing: rt calls are run where their callers wait",
 			metric: env.own(telemetry.QueueDirect, "Maximum", "model", m.Alias), bound: 1, periods: 2,
 		})
+		if !env.Config.Governor.Enabled { // which tells it
+			continue
+		}
+		for _, t := range m.Targets {
+			b.ring(scope, env, alarm{
+				name: m.Alias + "-" + t.Name + "-breaker", says: "the breaker of " + m.Alias + "@" + t.Name + " lets nothing through: the provider refuses or fails",
+				metric: env.own(telemetry.BreakerOpen, "Maximum", "model", m.Alias, "target", t.Name), bound: 1, periods: 2,
+			})
+		}
 	}
 }
 

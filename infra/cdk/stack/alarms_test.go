@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
 // watched lists the alarms by name.
@@ -25,6 +26,11 @@ func TestAlarms_AreAllThere(t *testing.T) {
 		want := []string{"account-concurrency", "api-5xx", "api-slow", "cache-busy", "cache-full", "cache-throttled"}
 		for _, m := range env.Config.Models {
 			want = append(want, m.Alias+"-direct")
+			for _, target := range m.Targets {
+				if env.production() {
+					want = append(want, m.Alias+"-"+target.Name+"-breaker")
+				}
+			}
 		}
 		for _, q := range env.Config.QueueNames() {
 			want = append(want, string(q)+"-dead-letters", string(q)+"-oldest", string(q)+"-in-flight")
@@ -126,6 +132,43 @@ func TestDashboard_ShowsEveryQueue(t *testing.T) {
 			if d.Properties["DashboardName"] != env.name() {
 				t.Errorf("dashboard %v", d.Properties["DashboardName"])
 			}
+		}
+	})
+}
+
+// An own metric is found by its labels alone: each that is watched or shown has those that the functions write it with.
+func TestOwnMetrics_AreAskedForAsTheyAreWritten(t *testing.T) {
+	labels := map[string][]string{}
+	for _, m := range telemetry.Metrics() {
+		labels[string(m.Name)] = slices.Sorted(slices.Values(m.Labels))
+	}
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		asked := 0
+		check := func(where string, namespace, name any, dimensions []string) {
+			if namespace != "llmq/"+env.Config.Env {
+				return
+			}
+			asked++
+			slices.Sort(dimensions)
+			if diff := cmp.Diff(labels[name.(string)], dimensions); diff != "" {
+				t.Errorf("%s asks for %v by (-written +asked):\n%s", where, name, diff)
+			}
+		}
+		names := func(dimensions any) []string {
+			var all []string
+			for _, d := range listOf(dimensions) {
+				all = append(all, at(d, "Name").(string))
+			}
+			return all
+		}
+		for id, a := range tpl.of("AWS::CloudWatch::Alarm") {
+			check(id, a.Properties["Namespace"], a.Properties["MetricName"], names(a.Properties["Dimensions"]))
+			for _, m := range listOf(a.Properties["Metrics"]) {
+				check(id, at(m, "MetricStat", "Metric", "Namespace"), at(m, "MetricStat", "Metric", "MetricName"), names(at(m, "MetricStat", "Metric", "Dimensions")))
+			}
+		}
+		if asked < 10 {
+			t.Errorf("%d own metrics are watched", asked)
 		}
 	})
 }

@@ -69,14 +69,20 @@ func modelRow(env Environment, m config.Model) []awscloudwatch.IWidget {
 	}
 }
 
-// targetMetrics are what is known of a target.
+// targetMetrics are what is known of a target: calls in flight and whether its breaker is open, which the governor tells, and
+// Bedrock's own counts.
 func (e Environment) targetMetrics(m config.Model, t config.Target) []awscloudwatch.IMetric {
-	if p, _ := e.provider(t.Provider); p.Type == config.ProviderBedrock {
-		return []awscloudwatch.IMetric{
-			series("AWS/Bedrock", "Invocations", "Sum", "ModelId", t.ModelID), series("AWS/Bedrock", "InvocationThrottles", "Sum", "ModelId", t.ModelID),
-		}
+	var all []awscloudwatch.IMetric
+	if e.Config.Governor.Enabled {
+		all = append(all,
+			e.own(telemetry.Inflight, "Maximum", "model", m.Alias, "target", t.Name),
+			e.own(telemetry.BreakerOpen, "Maximum", "model", m.Alias, "target", t.Name))
 	}
-	return nil
+	if p, _ := e.provider(t.Provider); p.Type == config.ProviderBedrock {
+		all = append(all,
+			series("AWS/Bedrock", "Invocations", "Sum", "ModelId", t.ModelID), series("AWS/Bedrock", "InvocationThrottles", "Sum", "ModelId", t.ModelID))
+	}
+	return all
 }
 
 func graph(title string, left, right []awscloudwatch.IMetric) awscloudwatch.IWidget {

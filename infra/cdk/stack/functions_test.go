@@ -177,6 +177,8 @@ func resolved(v any) string {
 			return strings.Join(parts, at(v, "Fn::Join", 0).(string))
 		case v["Ref"] == "AWS::URLSuffix":
 			return "amazonaws.com"
+		case v["Ref"] == "AWS::Region":
+			return "us-east-1"
 		case v["Ref"] == "AWS::AccountId":
 			return "111122223333"
 		case at(v, "Fn::GetAtt", 1) == "Endpoint.Address":

@@ -9,7 +9,7 @@ import (
 // Standing is what an environment has that costs while nobody calls.
 type Standing struct {
 	Queues     int // that an event source polls; dead-letter queues cost nothing
-	Alarms     int
+	Alarms     int // by their metrics, each of which is paid
 	Dashboards int
 	Secrets    int
 	Endpoints  int // interface endpoints, each in each zone
@@ -34,9 +34,14 @@ func Of(cfg *config.Config) Standing {
 	if s.Governor {
 		functions++
 	}
-	const queue, function, model, account, api, cache = 3, 3, 1, 1, 2, 3
+	const queue, function, model, account, api, cache = 4, 3, 1, 1, 2, 3 // a queue has three, one of them on two metrics
 	s.Alarms = queue*s.Queues + function*functions + model*len(cfg.Models) + account + api + cache
 	s.Alarms += functions - 1 // how long they run; the door's is the API's
+	for _, m := range cfg.Models {
+		if s.Governor {
+			s.Alarms += len(m.Targets) // their breakers
+		}
+	}
 	if cfg.Env == "prod" {
 		s.Alarms += 2 * (1 + workers) // what is reserved, and new versions: of door and workers
 	}
