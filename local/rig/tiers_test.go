@@ -79,4 +79,16 @@ func TestBodies_OfLanesBlankTurnsAndTokenNumbers(t *testing.T) {
 			}
 		}
 	}
+
+	// H23 c: what was said blank goes to a chat as it is, and to Converse not at all: nothing is made of it on the way.
+	const blank = `"messages":[{"role":"system","content":""},{"role":"user","content":"hi"},{"role":"assistant","content":""},{"role":"user","content":"and?"}]}`
+	before := len(r.Fake.Calls())
+	if resp, reply := send(t, r, call{body: `{"model":"conv-a",` + blank}); resp.StatusCode != http.StatusBadRequest || gjson.GetBytes(reply, "error.code").Str != "wrong_wire" || len(r.Fake.Calls()) != before {
+		t.Errorf("H23 c, conv-a: %d %s after %d calls", resp.StatusCode, reply, len(r.Fake.Calls())-before)
+	}
+	resp, reply := send(t, r, call{body: `{"model":"chat-a",` + blank, header: map[string]string{"X-LLMQ-Lane": "bg"}})
+	calls := r.Fake.Calls()[before:]
+	if resp.StatusCode != http.StatusOK || len(calls) != 1 || gjson.GetBytes(calls[0].Body, "messages").Raw != gjson.Get("{"+blank, "messages").Raw {
+		t.Errorf("H23 c, chat-a: %d %s, the provider got %+v", resp.StatusCode, reply, calls)
+	}
 }
