@@ -20,6 +20,7 @@ func TestVerbs_GoldenAsJSONAndAsTables(t *testing.T) {
 		{"status-store-down", []string{"status-store-down"}, "status"},
 		{"status-denied", []string{"denied"}, "status"},
 		{"status-usage", nil, "status --watch --every 10ms"},
+		{"metrics", []string{"metrics"}, "metrics"},
 		{"queues", []string{"queues"}, "queues"},
 		{"queues-list", []string{"queues"}, "queues list"},
 		{"queues-misspelt", nil, "queues redrve llm-chat-a"},

@@ -41,8 +41,10 @@ func (a *app) showRequest() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show ID",
 		Short: "Where a call stands",
-		Long: `Where a call stands: its state, its attempts, its next try, what served it or went wrong, and the worker that ran it, whose log stream
-has that name.`,
+		Long: `Where a call stands: its state, its attempts, its next try, what served it or went wrong, and the worker that ran it. Its logs
+are in the log group of its lane's worker, in the stream that is named as the worker: the filter pattern that is shown finds each line of
+the call, in the door's group (llmq-ENV-enqueue) too. LLMQ_LOG_LEVEL=debug has functions log every step. Locally they are what make run
+RUNFLAGS=-v prints.`,
 		Example: "  llmq request show req_q52xeo5rdvgxaauezhfkunutf4 --wait 60",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -209,6 +211,9 @@ func callTables(c callAnswer) []table.Table {
 			row("provider", m.Provided.Round(time.Millisecond).String(), table.Plain)
 		}
 		row("worker", m.Worker, table.Faint)
+		if m.Lane != "" {
+			row("logs", fmt.Sprintf("{ $.request_id = %q } in /aws/lambda/llmq-ENV-worker-%s", c.ID, m.Lane), table.Faint)
+		}
 	}
 	return []table.Table{t}
 }

@@ -24,6 +24,7 @@ import (
 // verbs is what this function needs of package admin.
 type verbs interface {
 	Status(ctx context.Context) admin.Status
+	Metrics(ctx context.Context) admin.MetricsView
 	SourceStates(ctx context.Context) []admin.SourceStatus
 	Queues(ctx context.Context) []admin.QueueState
 	Dead(ctx context.Context, by string, r admin.DeadRequest) (admin.DeadLetters, error)
@@ -141,6 +142,7 @@ func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
 			}
 			return statusView{v.Status(ctx), v.SourceStates(ctx), routing}
 		}),
+		"/metrics":        get(func(ctx context.Context) any { return v.Metrics(ctx) }),
 		"/queues":         get(func(ctx context.Context) any { return map[string]any{"queues": v.Queues(ctx)} }),
 		"/queues/dead":    post(v.Dead),
 		"/queues/redrive": post(v.Redrive),

@@ -76,6 +76,8 @@ func (fakeVerbs) Status(context.Context) admin.Status {
 	return admin.Status{Queues: []admin.QueueStatus{{Queue: "llm-chat-a", Model: "chat-a", Lane: "bg", Waiting: 3}}, Targets: []admin.TargetStatus{}}
 }
 
+func (fakeVerbs) Metrics(context.Context) admin.MetricsView { return admin.MetricsView{Series: 12} }
+
 func (fakeVerbs) Limiter(_ context.Context, r admin.TargetRequest) ([]admin.TargetStatus, error) {
 	return []admin.TargetStatus{{Target: r.Model + "@" + r.Target}}, nil
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -36,59 +36,108 @@ const mostValues = 100
 // FlushEMF writes what was counted since the last flush, a line for each set of labels in one write, and
 // nothing where nothing was. In a Lambda w is the standard output: a logger would wrap the line and
 // hide it from CloudWatch. What could not be written is lost. A lasting recorder writes nothing.
+//
+// It comes at the end of every invocation, so it puts its lines together by hand.
 func (r *Recorder) FlushEMF(w io.Writer, namespace string) error {
 	if r == nil || r.lasting {
 		return nil
 	}
-	values, now := r.take(), time.Now().UnixMilli()
-	var lines bytes.Buffer
-	for _, l := range slices.SortedFunc(maps.Keys(values), Labels.compare) {
-		for rest := values[l]; len(rest) > 0; {
-			var line []byte
-			var err error
-			if line, rest, err = document(namespace, now, l, rest); err != nil {
-				return fmt.Errorf("metrics of %+v: %w", l, err)
-			}
-			lines.Write(append(line, '\n'))
-		}
-	}
-	if lines.Len() == 0 {
+	lines := r.lines(namespace, time.Now().UnixMilli())
+	if len(lines) == 0 {
 		return nil
 	}
-	if _, err := w.Write(lines.Bytes()); err != nil {
+	if _, err := w.Write(lines); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	return nil
 }
 
-// document is one line, and what is left for another. The metrics and the labels that it declares are members of it.
-func document(namespace string, now int64, l Labels, values map[Metric]value) ([]byte, map[Metric]value, error) {
-	doc := make(map[string]any, len(values)+5)
-	d := emfDirective{Namespace: namespace, Dimensions: [][]string{{}}}
-	for _, p := range l.Pairs() {
-		d.Dimensions[0] = append(d.Dimensions[0], p[0])
-		doc[p[0]] = p[1]
-	}
-	var rest map[Metric]value
-	for _, m := range slices.Sorted(maps.Keys(values)) {
-		d.Metrics = append(d.Metrics, emfMetric{m, unitOf(m)})
-		v := values[m]
-		switch {
-		case v.each == nil:
-			doc[string(m)] = v.number
-		case len(v.each) > mostValues:
-			doc[string(m)] = v.each[:mostValues]
-			if rest == nil {
-				rest = map[Metric]value{}
+func (r *Recorder) lines(namespace string, now int64) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []byte
+	for _, s := range r.order {
+		for from := 0; s.due(from); from += mostValues {
+			if out == nil {
+				out = make([]byte, 0, 2048)
 			}
-			rest[m] = value{each: v.each[mostValues:]}
-		default:
-			doc[string(m)] = v.each
+			out = s.document(out, namespace, now, from)
+		}
+		for i := range s.values {
+			s.values[i].told = true
 		}
 	}
-	doc["_aws"] = emfMeta{Timestamp: now, Metrics: []emfDirective{d}}
-	line, err := json.Marshal(doc)
-	return line, rest, err
+	return out
+}
+
+// has reports whether a document has v: the first all that is new, a further one the values of histograms from that one on.
+func (v value) has(from int) bool { return !v.told && (from == 0 || from < len(v.each)) }
+
+func (s *set) due(from int) bool {
+	return slices.ContainsFunc(s.values, func(v value) bool { return v.has(from) })
+}
+
+// document appends one line. The metrics and the labels that it declares are members of it.
+func (s *set) document(out []byte, namespace string, now int64, from int) []byte {
+	out = append(out, `{"_aws":{"Timestamp":`...)
+	out = strconv.AppendInt(out, now, 10)
+	out = append(out, `,"CloudWatchMetrics":[{"Namespace":`...)
+	out = appendText(out, namespace)
+	out = append(out, `,"Dimensions":[[`...)
+	pairs := s.labels.Pairs()
+	for i, p := range pairs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = appendText(out, p[0])
+	}
+	out = append(out, `]],"Metrics":[`...)
+	comma := false
+	for _, v := range s.values {
+		if !v.has(from) {
+			continue
+		}
+		if comma {
+			out = append(out, ',')
+		}
+		comma = true
+		out = append(append(append(append(append(out, `{"Name":"`...), v.metric...), `","Unit":"`...), unitOf(v.metric)...), `"}`...)
+	}
+	out = append(out, `]}]}`...)
+	for _, p := range pairs {
+		out = appendText(append(appendText(append(out, ','), p[0]), ':'), p[1])
+	}
+	for _, v := range s.values {
+		if v.has(from) {
+			out = append(append(append(append(out, `,"`...), v.metric...), `":`...), v.text(from)...)
+		}
+	}
+	return append(out, "}\n"...)
+}
+
+// text is a number, or the list of at most mostValues numbers from that one on.
+func (v value) text(from int) []byte {
+	if len(v.each) == 0 {
+		return strconv.AppendFloat(nil, v.number, 'f', -1, 64)
+	}
+	out := []byte{'['}
+	for i, x := range v.each[from:min(from+mostValues, len(v.each))] {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendFloat(out, x, 'f', -1, 64)
+	}
+	return append(out, ']')
+}
+
+// appendText appends s as JSON has it.
+func appendText(out []byte, s string) []byte {
+	plain := func(c rune) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
+	if strings.ContainsFunc(s, func(c rune) bool { return !plain(c) }) {
+		text, _ := json.Marshal(s) // a string always has one
+		return append(out, text...)
+	}
+	return append(append(append(out, '"'), s...), '"')
 }
 
 func unitOf(m Metric) string {

@@ -35,8 +35,8 @@ func (l Labels) bounded() Labels {
 }
 
 // fields are all labels by name, in the order of names.
-func (l *Labels) fields() []field {
-	return []field{
+func (l *Labels) fields() [10]field {
+	return [...]field{
 		{"cause", &l.Cause}, {"code", &l.Code}, {"function", &l.Function}, {"kind", &l.Kind}, {"lane", &l.Lane},
 		{"model", &l.Model}, {"queue", &l.Queue}, {"reason", &l.Reason}, {"step", &l.Step}, {"target", &l.Target},
 	}
@@ -48,8 +48,8 @@ type field struct {
 }
 
 // Pairs are the labels that are given, by name.
-func (l Labels) Pairs() [][2]string {
-	var out [][2]string
+func (l *Labels) Pairs() [][2]string {
+	out := make([][2]string, 0, 4)
 	for _, f := range l.fields() {
 		if *f.value != "" {
 			out = append(out, [2]string{f.name, *f.value})

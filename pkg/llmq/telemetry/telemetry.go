@@ -14,79 +14,98 @@ type Recorder struct {
 	lasting bool
 	without []Metric
 
-	mu     sync.Mutex // guards values
-	values map[Labels]map[Metric]value
+	mu    sync.Mutex // guards all below
+	sets  map[Labels]*set
+	order []*set // by their labels
+}
+
+// set is what has the same labels. It stays, with its values, since a flush comes after every invocation.
+type set struct {
+	labels Labels
+	values []value // by metric
 }
 
 // value is what a series has come to. A histogram's of a recorder that flushes is the list of its values, for CloudWatch
 // takes them as they are; a lasting one's is counted into buckets, for nobody ever takes them.
 type value struct {
-	number  float64 // of a counter or gauge
+	metric  Metric
+	told    bool // nothing has come since the last flush
+	number  float64
 	each    []float64
 	buckets *Buckets
 }
 
 // NewRecorder is one whose values are told by flushes. It leaves out the metrics that are named.
 func NewRecorder(without ...Metric) *Recorder {
-	return &Recorder{without: without, values: map[Labels]map[Metric]value{}}
+	return &Recorder{without: without, sets: map[Labels]*set{}}
 }
 
 // NewLasting is one whose values are looked at by [Recorder.Samples], and never flushed.
 func NewLasting() *Recorder {
-	return &Recorder{lasting: true, values: map[Labels]map[Metric]value{}}
+	return &Recorder{lasting: true, sets: map[Labels]*set{}}
 }
 
 // Count adds n to a counter.
 func (r *Recorder) Count(m Metric, l Labels, n int) { r.add(m, l, float64(n)) }
 
 func (r *Recorder) add(m Metric, l Labels, n float64) {
-	r.change(m, l, func(v value) value { v.number += n; return v })
+	if v := r.at(m, l); v != nil {
+		v.number += n
+		r.mu.Unlock()
+	}
 }
 
 // Set sets a gauge. Only its last value is told.
 func (r *Recorder) Set(m Metric, l Labels, to float64) {
-	r.change(m, l, func(v value) value { v.number = to; return v })
+	if v := r.at(m, l); v != nil {
+		v.number = to
+		r.mu.Unlock()
+	}
 }
 
 // Observe adds a value to a histogram.
 func (r *Recorder) Observe(m Metric, l Labels, x float64) {
-	r.change(m, l, func(v value) value {
-		if !r.lasting {
-			v.each = append(v.each, x)
-			return v
-		}
-		if v.buckets == nil {
-			v.buckets = newBuckets()
-		}
+	v := r.at(m, l)
+	switch {
+	case v == nil:
+		return
+	case !r.lasting:
+		v.each = append(v.each, x)
+	case v.buckets == nil:
+		v.buckets = newBuckets()
+		fallthrough
+	default:
 		v.buckets.add(x)
-		return v
-	})
+	}
+	r.mu.Unlock()
 }
 
-func (r *Recorder) change(m Metric, l Labels, to func(value) value) {
+// at is a series' value, with the lock held; nil, and without, where nothing is recorded.
+func (r *Recorder) at(m Metric, l Labels) *value {
 	if r == nil || slices.Contains(r.without, m) {
-		return
+		return nil
 	}
 	l = l.bounded()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.values[l]
-	if of == nil {
-		of = map[Metric]value{}
-		r.values[l] = of
+	s := r.sets[l]
+	if s == nil {
+		s = &set{labels: l}
+		r.sets[l] = s
+		i, _ := slices.BinarySearchFunc(r.order, l, func(s *set, l Labels) int { return s.labels.compare(l) })
+		r.order = slices.Insert(r.order, i, s)
 	}
-	of[m] = to(of[m])
-}
-
-// take hands out what was counted, and begins anew.
-func (r *Recorder) take() map[Labels]map[Metric]value {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	taken := r.values
-	if len(taken) > 0 {
-		r.values = map[Labels]map[Metric]value{}
+	i := slices.IndexFunc(s.values, func(v value) bool { return v.metric >= m })
+	if i < 0 || s.values[i].metric != m {
+		if i < 0 {
+			i = len(s.values)
+		}
+		s.values = slices.Insert(s.values, i, value{metric: m, told: true})
 	}
-	return taken
+	v := &s.values[i]
+	if v.told {
+		v.told, v.number, v.each = false, 0, v.each[:0]
+	}
+	return v
 }
 
 // Sample is what a series has come to.
@@ -97,7 +116,7 @@ type Sample struct {
 	Buckets *Buckets // of a histogram; Value then is 0
 }
 
-// Samples are what a lasting recorder holds, in no order.
+// Samples are what a lasting recorder holds.
 func (r *Recorder) Samples(context.Context) []Sample {
 	if r == nil {
 		return nil
@@ -105,9 +124,9 @@ func (r *Recorder) Samples(context.Context) []Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []Sample
-	for l, of := range r.values {
-		for m, v := range of {
-			out = append(out, Sample{Metric: m, Labels: l, Value: v.number, Buckets: v.buckets.clone()})
+	for _, s := range r.order {
+		for _, v := range s.values {
+			out = append(out, Sample{Metric: v.metric, Labels: s.labels, Value: v.number, Buckets: v.buckets.clone()})
 		}
 	}
 	return out

@@ -173,11 +173,11 @@ func TestHandle_CountsWhatCameAndWhatBecameOfIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			`"lane":"rt","llmq_sqs_acked_total":2,"llmq_sqs_expired_total":1,"llmq_sqs_received_total":4,"llmq_sqs_wait_seconds":[0,0],"model":"chat-a"`,
-			`"lane":"rt","llmq_sqs_released_total":1,"model":"chat-a","reason":"store_unavailable"`,
-			`"llmq_queue_oldest_seconds":0,"queue":"llm-chat-a-rt"`,
-			`"llmq_sqs_received_total":1,"model":"unknown"`,
-			`"llmq_sqs_released_total":1,"model":"unknown","reason":"other"`,
+			`"lane":"rt","model":"chat-a","llmq_sqs_acked_total":2,"llmq_sqs_expired_total":1,"llmq_sqs_received_total":4,"llmq_sqs_wait_seconds":[0,0]`,
+			`"lane":"rt","model":"chat-a","reason":"store_unavailable","llmq_sqs_released_total":1`,
+			`"queue":"llm-chat-a-rt","llmq_queue_oldest_seconds":0`,
+			`"model":"unknown","llmq_sqs_received_total":1`,
+			`"model":"unknown","reason":"other","llmq_sqs_released_total":1`,
 		} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %s in\n%s", want, &out)
