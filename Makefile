@@ -25,10 +25,10 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  %-15s %s\n", $$1, $$2}'
 
 .PHONY: run
-run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT; RUNFLAGS=-v shows logs)
+run: ## start everything here, send one call through the queue, serve on 127.0.0.1:8080 (LLMQ_LOCAL_PORT; RUNFLAGS=-v shows logs; JOBS=text=./examples/jobs runs a worker of your own)
 	@echo "· compiling (the first time takes a minute or two)"
 	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/run ./local/run
-	@exec $(BUILD)/run $(RUNFLAGS)
+	@exec $(BUILD)/run $(RUNFLAGS) $(foreach job,$(JOBS),-jobs $(job))
 
 .PHONY: test
 test: ## every test that needs only Go, cut off from all networks where the system lets it, and the CDK module's where Node is installed; writes results/test-suite.md

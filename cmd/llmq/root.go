@@ -54,7 +54,7 @@ Exit codes: 0 done; 1 refused or failed; 2 asked wrongly, nothing was sent; 3 no
 	}
 	add(groupSee, a.status(), a.metrics())
 	add(groupTurn, a.queues(), a.keys(), a.settings(), a.routing(), a.fallback(), a.limiter(), a.breaker())
-	add(groupCall, a.call(), a.request())
+	add(groupCall, a.call(), a.request(), a.job())
 	root.AddCommand(a.version())
 	return root
 }

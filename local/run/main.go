@@ -35,6 +35,8 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	flags.SetOutput(errOut)
 	once := flags.Bool("once", false, "send the one call, then stop instead of serving")
 	verbose := flags.Bool("v", false, "show what the functions log")
+	var jobs workers
+	flags.Var(&jobs, "jobs", "QUEUE=PACKAGE: a queue of jobs, and the package of the worker that runs them; may be given many times")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -48,6 +50,7 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	began := time.Now()
 	step := func(what string) { fmt.Fprintln(errOut, "· "+what) }
 	o := rig.Options{HTTP: at.http, HTTPS: at.https, Admin: at.admin, Env: env, Output: warnings{errOut, &sync.Once{}}, Step: step}
+	o.Jobs, o.Change = jobs.packages(), jobs.configure
 	level := slog.LevelWarn
 	if *verbose {
 		o.Output, level = errOut, slog.LevelInfo
