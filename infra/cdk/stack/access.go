@@ -40,6 +40,12 @@ func grantProviders(m member, env Environment, l llmq.Lane) {
 
 // grantWorker grants what a lane's worker does with its own queues and models.
 func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store storage) {
+	grantMessages(m, env, queues, store)
+	grantProviders(m, env, l)
+}
+
+// grantMessages grants what any worker does with the messages of its own queues.
+func grantMessages(m member, env Environment, queues pairs, store storage) {
 	m.allow("ReceiveCalls", []string{
 		"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes", // what the event source needs of the role
 		"sqs:ChangeMessageVisibility",
@@ -55,7 +61,6 @@ func grantWorker(m member, env Environment, l llmq.Lane, queues pairs, store sto
 	m.allow("ReadProducersRequests", []string{"s3:GetObject"}, store.incoming(env.Config.Producers)...)
 	m.allow("PutResults", []string{"s3:PutObject"}, store.results())
 	grantSpills(m, store)
-	grantProviders(m, env, l)
 }
 
 // grantBedrock grants those of them that are Bedrock's.
@@ -99,7 +104,7 @@ func grantAdmin(m member, env Environment, queues pairs, store storage) {
 	m.allow("TakeDeadLetters", []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}, queues.deadARNs(m.scope)...)
 	m.allow("SendThemAgain", []string{"sqs:SendMessage"}, queues.sourceARNs(m.scope)...)
 	m.allow("PutLargeOnesAside", []string{"s3:PutObject"}, store.requests())
-	grantSources(m, env, env.lanes())
+	grantSources(m, env, env.lanes(), env.Config.Jobs)
 }
 
 func (e Environment) provider(name string) (config.Provider, bool) {

@@ -26,7 +26,11 @@ type Code struct{ dir string }
 // be removed once the app is synthesised.
 func (e Environment) Stage(dist, dir string) (Code, error) {
 	c := Code{dir: filepath.Join(dir, e.Config.Env)}
-	for _, a := range []artifact{enqueue, work, admin} {
+	needed := []artifact{enqueue, work, admin}
+	for _, j := range e.Config.Jobs { // two queues may have one artifact: it is staged twice then, which is the same
+		needed = append(needed, artifact(j.Artifact))
+	}
+	for _, a := range needed {
 		to := c.path(a)
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return Code{}, fmt.Errorf("stage %s: %w", a, err)
@@ -34,7 +38,7 @@ func (e Environment) Stage(dist, dir string) (Code, error) {
 		binary := filepath.Join(dist, string(a), "bootstrap")
 		if err := copyFile(binary, filepath.Join(to, "bootstrap"), 0o755); err != nil {
 			if errors.Is(err, os.ErrNotExist) {
-				return Code{}, fmt.Errorf("%s is missing: build the functions first, by make build", binary)
+				return Code{}, fmt.Errorf("%s is missing: build the functions first, by make build, and workers of jobs beside them", binary)
 			}
 			return Code{}, fmt.Errorf("stage %s: %w", a, err)
 		}

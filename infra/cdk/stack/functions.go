@@ -85,6 +85,9 @@ func (e Environment) functions() []part {
 	for _, l := range e.lanes() {
 		parts = append(parts, part{part: "worker-" + string(l), timeout: e.Config.Lanes[l].FunctionTimeout, reserved: reservedLane(l)})
 	}
+	for _, j := range e.Config.Jobs {
+		parts = append(parts, part{part: jobPart(j), timeout: j.FunctionTimeout(), reserved: j.MaxConcurrency()})
+	}
 	if e.Config.Governor.Enabled {
 		parts = append(parts, part{part: "governor", timeout: adminTimeout})
 	}

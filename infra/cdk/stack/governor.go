@@ -9,6 +9,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
 // governedEvery is how often the governor looks, and how long an event of its schedule is worth anything.
@@ -25,7 +26,7 @@ func newGovernor(s awscdk.Stack, env Environment, place placement, queues pairs)
 	}
 	m := newMember(s, env, "governor")
 	place.cache.admit(m, place.cache.governor)
-	grantSources(m, env, []llmq.Lane{llmq.LaneBG, llmq.LaneBulk})
+	grantSources(m, env, []llmq.Lane{llmq.LaneBG, llmq.LaneBulk}, nil) // those of jobs are as wide as their slots
 	m.allow("ReadDepths", []string{"sqs:GetQueueAttributes"}, queues.sourceARNs(m.scope)...)
 	f := place.function(m, sizing{
 		artifact: admin, user: place.cache.governor, memoryMB: memoryMB, timeout: adminTimeout,
@@ -62,9 +63,9 @@ func newGovernor(s awscdk.Stack, env Environment, place placement, queues pairs)
 	schedule.Node().AddDependency(role)
 }
 
-// grantSources lets a function read which event sources there are, and change those of the lanes' workers. Reading takes no
+// grantSources lets a function read which event sources there are, and change those of the workers of lanes and jobs. Reading takes no
 // resource in IAM; an update could point a source at another function, so it is bound to the ones that are ours.
-func grantSources(m member, env Environment, lanes []llmq.Lane) {
+func grantSources(m member, env Environment, lanes []llmq.Lane, jobs []config.JobQueue) {
 	s := awscdk.Stack_Of(m.scope)
 	var workers []any
 	for _, l := range lanes {
@@ -72,6 +73,9 @@ func grantSources(m member, env Environment, lanes []llmq.Lane) {
 			// Sources invoke the alias; whether IAM then compares with its ARN or with the function's, no document says.
 			workers = append(workers, functionARN(s, env.Config.WorkerFunction(l)), functionARN(s, env.Config.SourceTarget(l)))
 		}
+	}
+	for _, j := range jobs {
+		workers = append(workers, functionARN(s, env.Config.JobFunction(j.Name)), functionARN(s, env.Config.JobTarget(j.Name)))
 	}
 	m.allow("ListSources", []string{"lambda:ListEventSourceMappings"}, jsii.String("*"))
 	m.allowWhen("ChangeSources", []string{"lambda:UpdateEventSourceMapping"}, &map[string]any{

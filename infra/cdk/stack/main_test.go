@@ -227,7 +227,7 @@ func filled(v any, stack string, given map[string]any, own map[string]map[string
 }
 
 func stubBinaries(dist string) error {
-	for _, a := range []artifact{enqueue, work, admin} {
+	for _, a := range []artifact{enqueue, work, admin, "team-worker"} {
 		dir := filepath.Join(dist, string(a))
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -14,7 +14,16 @@ type parties struct {
 	door, operator member
 	workers        map[llmq.Lane]member
 	feeds          map[llmq.Lane]*string // ARN of what a lane's event sources invoke
+	jobs           map[string]member     // by queue of jobs
 	bell           bell
+}
+
+// worker is the function that reads a queue.
+func (s parties) worker(p pair) member {
+	if p.jobs != nil {
+		return s.jobs[p.jobs.Name]
+	}
+	return s.workers[p.lane]
 }
 
 // newModel makes what one model needs for itself: its queues, what feeds them to the lanes' workers, and its alarms. It is a

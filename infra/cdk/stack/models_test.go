@@ -127,6 +127,7 @@ func checkCounts(t *testing.T, env Environment, tpl template) {
 	for _, m := range env.Config.Models {
 		lanes += len(m.Lanes)
 	}
+	lanes += len(env.Config.Jobs)
 	reporting := 0
 	for _, s := range tpl.of("AWS::Lambda::EventSourceMapping") {
 		if text(s.Properties["FunctionResponseTypes"]) == `["ReportBatchItemFailures"]` {
@@ -134,7 +135,7 @@ func checkCounts(t *testing.T, env Environment, tpl template) {
 		}
 	}
 	got := []int{len(tpl.of("AWS::SQS::Queue")), len(tpl.of("AWS::Lambda::EventSourceMapping")), reporting, len(tpl.of("AWS::CloudFormation::Stack"))}
-	if want := []int{2 * lanes, lanes, lanes, len(env.Config.Models)}; fmt.Sprint(got) != fmt.Sprint(want) {
+	if want := []int{2 * lanes, lanes, lanes, len(env.Config.Models) + len(env.Config.Jobs)}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("queues, event sources, of these reporting items, nested stacks: %v, want %v", got, want)
 	}
 }

@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"time"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
@@ -8,6 +10,7 @@ import (
 	"github.com/aws/jsii-runtime-go"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -20,11 +23,12 @@ const (
 	maxReceives = 1000
 )
 
-// pair is the queue of a model's lane and its dead-letter queue. Both are known by name before they are made, so that
+// pair is the queue of a model's lane, or of jobs, and its dead-letter queue. Both are known by name before they are made, so that
 // roles, which come first, can name them.
 type pair struct {
 	name queue.Name
 	lane llmq.Lane
+	jobs *config.JobQueue // nil: of a model
 }
 
 // pairs is every queue, in the order of the file.
@@ -38,14 +42,17 @@ func queuesOf(env Environment) pairs {
 			ps = append(ps, pair{name: names.Model(m.Alias, l), lane: l})
 		}
 	}
+	for _, j := range env.Config.Jobs {
+		ps = append(ps, jobPair(env, j))
+	}
 	return ps
 }
 
-// of lists the queues of a lane.
+// of lists the queues of a lane's worker.
 func (ps pairs) of(l llmq.Lane) pairs {
 	var some pairs
 	for _, p := range ps {
-		if p.lane == l {
+		if p.lane == l && p.jobs == nil {
 			some = append(some, p)
 		}
 	}
@@ -75,6 +82,14 @@ func queueARN(scope constructs.Construct, name queue.Name) *string {
 	return awscdk.Stack_Of(scope).FormatArn(&awscdk.ArnComponents{Service: jsii.String("sqs"), Resource: jsii.String(string(name))})
 }
 
+// visibility is the time of the function that reads the queue.
+func (p pair) visibility(env Environment) time.Duration {
+	if p.jobs != nil {
+		return p.jobs.FunctionTimeout()
+	}
+	return env.Config.Lanes[p.lane].FunctionTimeout
+}
+
 // make makes both queues and gives the first.
 func (p pair) make(at constructs.Construct, env Environment, staff parties) awssqs.Queue {
 	// By its name: the two queues would otherwise have to be made before each other.
@@ -93,7 +108,7 @@ func (p pair) make(at constructs.Construct, env Environment, staff parties) awss
 		QueueName:       jsii.String(string(p.name)),
 		RetentionPeriod: awscdk.Duration_Days(jsii.Number(sourceDays)),
 		// Of a function that was killed; one that works shortens its lease and renews it.
-		VisibilityTimeout: seconds(env.Config.Lanes[p.lane].FunctionTimeout),
+		VisibilityTimeout: seconds(p.visibility(env)),
 		Encryption:        awssqs.QueueEncryption_SQS_MANAGED,
 		EnforceSSL:        jsii.Bool(true),
 		RemovalPolicy:     env.keeps(),
@@ -104,7 +119,7 @@ func (p pair) make(at constructs.Construct, env Environment, staff parties) awss
 		senders = append(senders, producer.RoleARN)
 	}
 	onlySenders(source, "OnlyListedSend", senders)
-	onlySenders(dead, "OnlyItsWorkersSend", []any{staff.workers[p.lane].role.RoleArn()})
+	onlySenders(dead, "OnlyItsWorkersSend", []any{staff.worker(p).role.RoleArn()})
 	return source
 }
 

@@ -12,12 +12,15 @@ import (
 //
 // The construct is the plain one: the event source on top of it would grant more than the worker may.
 func (p pair) feed(at constructs.Construct, env Environment, source awssqs.Queue, worker *string) {
-	lane := env.Config.Lanes[p.lane]
+	batch, most := env.Config.Lanes[p.lane].BatchSize, env.Config.Lanes[p.lane].MaxConcurrency
+	if p.jobs != nil { // a job has a process to itself
+		batch, most = 1, p.jobs.MaxConcurrency()
+	}
 	awslambda.NewCfnEventSourceMapping(at, jsii.String("Feed"), &awslambda.CfnEventSourceMappingProps{
 		FunctionName:   worker,
 		EventSourceArn: source.QueueArn(),
-		BatchSize:      jsii.Number(float64(lane.BatchSize)),
-		ScalingConfig:  &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(float64(lane.MaxConcurrency))},
+		BatchSize:      jsii.Number(float64(batch)),
+		ScalingConfig:  &awslambda.CfnEventSourceMapping_ScalingConfigProperty{MaximumConcurrency: jsii.Number(float64(most))},
 		// Without it one failed message would run its whole batch again.
 		FunctionResponseTypes: jsii.Strings("ReportBatchItemFailures"),
 		MetricsConfig:         &awslambda.CfnEventSourceMapping_MetricsConfigProperty{Metrics: jsii.Strings("EventCount")},

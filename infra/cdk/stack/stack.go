@@ -35,6 +35,11 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 		workers[l] = newMember(s, env, "worker-"+string(l))
 		allWorkers = append(allWorkers, workers[l])
 	}
+	jobs := map[string]member{}
+	for _, j := range env.Config.Jobs {
+		jobs[j.Name] = newMember(s, env, jobPart(j))
+		allWorkers = append(allWorkers, jobs[j.Name])
+	}
 
 	logs := newAccessLogs(s, env)
 	store := newStorage(s, env, logs)
@@ -51,6 +56,11 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 		keys.grantLookups(workers[l])
 		cache.admit(workers[l], cache.worker)
 	}
+	for _, j := range env.Config.Jobs {
+		grantMessages(jobs[j.Name], env, pairs{jobPair(env, j)}, store) // what its functions do besides, their team grants to its role
+		keys.grantLookups(jobs[j.Name])
+		cache.admit(jobs[j.Name], cache.worker)
+	}
 	grantAdmin(operator, env, queues, store)
 	keys.grantVerbs(operator)
 	keys.grantTrail(operator)
@@ -62,12 +72,15 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	shift := newRollout(s, env)
 	doorFunction := shift.alias(door, place.door(door))
 	adminFunction := place.admin(operator)
-	staff := parties{door: door, operator: operator, workers: workers, feeds: map[llmq.Lane]*string{}, bell: alarms}
+	staff := parties{door: door, operator: operator, workers: workers, feeds: map[llmq.Lane]*string{}, jobs: jobs, bell: alarms}
 	for _, l := range env.lanes() {
 		staff.feeds[l] = shift.alias(workers[l], place.worker(workers[l], l)).FunctionArn()
 	}
 	for _, m := range env.Config.Models {
 		newModel(s, env, m, staff)
+	}
+	for _, j := range env.Config.Jobs {
+		newJobs(s, env, j, shift.alias(jobs[j.Name], place.jobs(jobs[j.Name], j)).FunctionArn(), staff)
 	}
 
 	newGovernor(s, env, place, queues)
