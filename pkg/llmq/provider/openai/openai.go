@@ -113,15 +113,16 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 		return nil, reply.NoReply()
 	}
 	said := partsOf(top)
-	if isThere(said.failed) {
+	if tellsOf(said.failed) {
 		return nil, told(answer, key)
 	}
-	if member := said.lacks(req.Op); member != "" {
+	usage := usageIn(said.usage)
+	// What tells of its cost was paid for, and is the model's: Gemini's reply to a prompt that it blocks has usage and no choices.
+	if member := said.lacks(req.Op); member != "" && usage == nil {
 		return nil, reply.Lacks(member)
 	}
 	return &provider.Response{
-		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"),
-		Usage: usageIn(said.usage),
+		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"), Usage: usage,
 	}, nil
 }
 

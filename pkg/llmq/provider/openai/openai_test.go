@@ -141,7 +141,7 @@ func TestCall_AStreamThatNobodyAskedForIsATargetError(t *testing.T) {
 }
 
 // H19: a 200 that is none of the op's replies is a passing fault, and never a success; what is in a reply is not looked at. Of a
-// response that said nothing the state is enough.
+// response that said nothing the state is enough, and of any reply that it tells what it has cost: that was paid once, and would be again.
 func TestCall_RepliesOfTheirOpAlone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -149,8 +149,17 @@ func TestCall_RepliesOfTheirOpAlone(t *testing.T) {
 		reply, says string // "" is a success
 	}{
 		{llmq.OpChat, `{}`, "no choices"},
-		{llmq.OpChat, `{"choices":[],"usage":{"prompt_tokens":1}}`, "no choices"},
+		{llmq.OpChat, `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`, "no choices"},
+		{llmq.OpChat, `{"choices":[],"usage":null}`, "no choices"},
+		{llmq.OpChat, `{"choices":[],"usage":{"prompt_tokens":1}}`, ""},
+		{llmq.OpChat, `{"created":1743682890,"model":"gemini-2.5-pro","object":"chat.completion","usage":{"completion_tokens":0,"prompt_tokens":1396,"total_tokens":1396}}`, ""},
 		{llmq.OpChat, `{"choices":null}`, "no choices"},
+		{llmq.OpChat, `{"error":"","choices":[]}`, "no choices"},
+		{llmq.OpChat, `{"error":"","choices":[{}]}`, ""},
+		{llmq.OpChat, `{"error":{},"choices":[{}]}`, ""},
+		{llmq.OpChat, `{"error":false,"choices":[{}]}`, ""},
+		{llmq.OpChat, `{"choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"a"}]},"finish_reason":"tool_calls"}]}`, ""},
+		{llmq.OpChat, `{"choices":[{"index":0,"finish_reason":"content_filter","content_filter_results":{"error":{"code":"content_filter_error"}}}]}`, ""},
 		{llmq.OpChat, `{"choices":{"0":{}}}`, "no choices"},
 		{llmq.OpChat, `{"data":[{}],"output":[{}]}`, "no choices"},
 		{llmq.OpChat, `{"status":"ok"}`, "no choices"},
@@ -159,11 +168,14 @@ func TestCall_RepliesOfTheirOpAlone(t *testing.T) {
 		{llmq.OpEmbeddings, `{}`, "no data"},
 		{llmq.OpEmbeddings, `{"data":[]}`, "no data"},
 		{llmq.OpEmbeddings, `{"choices":[{}]}`, "no data"},
+		{llmq.OpEmbeddings, `{"data":[],"usage":{"prompt_tokens":4,"total_tokens":4}}`, ""},
 		{llmq.OpEmbeddings, `{"data":[{"embedding":"AAAA"}]}`, ""},
 		{llmq.OpResponses, `{}`, "no output"},
 		{llmq.OpResponses, `{"output":"x"}`, "no output"},
 		{llmq.OpResponses, `{"output":[]}`, ""},
 		{llmq.OpResponses, `{"status":"incomplete"}`, ""},
+		{llmq.OpResponses, `{"status":"incomplete","error":null,"incomplete_details":{"reason":"max_output_tokens"},"output":[]}`, ""},
+		{llmq.OpResponses, `{"status":"queued","background":true,"output":[]}`, ""},
 	} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

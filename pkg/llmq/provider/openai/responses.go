@@ -37,7 +37,7 @@ func (r *responsesTalk) take(e sseEvent) step {
 	kind := top.Get("type").Str
 	last := false
 	switch {
-	case e.name == "error" || kind == "error" || isThere(top.Get("error")):
+	case e.name == "error" || kind == "error" || tellsOf(top.Get("error")):
 		return fails
 	case kind == "response.failed" && !r.begun:
 		return fails

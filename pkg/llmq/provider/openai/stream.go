@@ -163,7 +163,7 @@ func askUsage(d draft) (before bool, es []edit) {
 // take ends at the mark that ends a stream on this wire, and does not emit it.
 func (c *chatTalk) take(e sseEvent) step {
 	if string(e.data) == doneMark {
-		if len(c.choices) == 0 {
+		if len(c.choices) == 0 && c.usage == nil { // with a cost it is whole, as it is in one piece
 			return misleads
 		}
 		return ends
@@ -173,7 +173,7 @@ func (c *chatTalk) take(e sseEvent) step {
 	}
 	top := gjson.ParseBytes(e.data)
 	choices := top.Get("choices")
-	if e.name == "error" || isThere(top.Get("error")) {
+	if e.name == "error" || tellsOf(top.Get("error")) {
 		return fails
 	}
 	if e.name != "" && !choices.Exists() {
@@ -226,6 +226,11 @@ func (c *chatTalk) finished() bool {
 }
 
 func isThere(v gjson.Result) bool { return v.Exists() && v.Type != gjson.Null }
+
+// tellsOf reports whether an error is told of: some servers send the member in every reply, with nothing in it.
+func tellsOf(failure gjson.Result) bool {
+	return failure.Exists() && failure.Type != gjson.False && !empty(failure)
+}
 
 // empty reports whether v says nothing: some servers send members that have no value yet.
 func empty(v gjson.Result) bool {

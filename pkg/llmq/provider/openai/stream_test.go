@@ -184,6 +184,8 @@ func TestStream_WhatIsNotWholeIsAnError(t *testing.T) {
 		"half a mark":                         {[]string{data(hello), "data: [DON"}, false},
 		"nothing":                             {nil, false},
 		"the mark alone":                      {[]string{data("[DONE]")}, false},
+		"what it cost, and no choice":         {[]string{data(usage, "[DONE]")}, true},
+		"filters, and no choice":              {[]string{data(`{"prompt_filter_results":[],"choices":[]}`, "[DONE]")}, false},
 		"no JSON":                             {[]string{data(hello, "<html>", "[DONE]")}, false},
 		"JSON too deep":                       {[]string{data(hello, strings.Repeat("[", 2000)+strings.Repeat("]", 2000), "[DONE]")}, false},
 	} {
@@ -218,8 +220,10 @@ func TestStream_ErrorsInsideAreClassified(t *testing.T) {
 	if got := run(t, chatIn, "event: error\n"+data(`{"message":"broken"}`)); got.err == nil || got.err.Class != provider.Retryable {
 		t.Errorf("an event named error: %v", got.err)
 	}
-	if got := run(t, chatIn, data(`{"error":null,`+hello[1:], "[DONE]")); got.err != nil {
-		t.Errorf("no error: %v", got.err)
+	for _, none := range []string{`null`, `""`, `{}`, `false`} {
+		if got := run(t, chatIn, data(`{"error":`+none+`,`+hello[1:], "[DONE]")); got.err != nil || len(got.events) != 1 {
+			t.Errorf("no error, %s: %v", none, got.err)
+		}
 	}
 }
 
