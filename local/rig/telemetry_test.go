@@ -281,7 +281,7 @@ func (k talkative) deadLetters(t *testing.T) string {
 	ctx, url := within(t, time.Minute), k.Config.Queues.URLBase+"/llm-"+rig.ModelChat
 	api := k.Client(cloud.Producer)
 	bad := []string{
-		canary + " is no JSON", `{"v":1,"id":"bad-1","op":"chat","model":"chat-a","` + canary + `":1,"params":{"messages":[{"role":"user","content":"` + canary + `"}]}}`,
+		canary + " is no JSON", `{"v":1,"id":"bad-1","op":"chat","model":"chat-a","surplus":1,"params":{"messages":[{"role":"user","content":"` + canary + `"}]}}`,
 		`{"v":1,"id":"bad\n{\"_aws\":{}}","op":"chat","model":"chat-a","params":{"messages":[]}}`, `{"v":1,"id":"bad-2","op":"chat","model":"chat-a","lane":"nope","params":{"messages":[{"role":"user","content":"` + canary + `"}]}}`,
 	}
 	for _, body := range bad {
