@@ -212,7 +212,11 @@ func callTables(c callAnswer) []table.Table {
 		}
 		row("worker", m.Worker, table.Faint)
 		if m.Lane != "" {
-			row("logs", fmt.Sprintf("{ $.request_id = %q } in /aws/lambda/llmq-ENV-worker-%s", c.ID, m.Lane), table.Faint)
+			part := "worker-" + string(m.Lane)
+			if m.Provider == llmq.JobProvider { // of a queue of its own
+				part = "job-" + m.Model
+			}
+			row("logs", fmt.Sprintf("{ $.request_id = %q } in /aws/lambda/llmq-ENV-%s", c.ID, part), table.Faint)
 		}
 	}
 	return []table.Table{t}
