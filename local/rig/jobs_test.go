@@ -174,7 +174,7 @@ func TestJobs_RunByName(t *testing.T) {
 	}
 }
 
-// A6, B17: a queue that three artifacts read, of which one knows the function: each job runs once, there. The others hand it on
+// A6, B17, DS57: a queue that three artifacts read, of which one knows the function: each job runs once, there. The others hand it on
 // without a claim.
 func TestJobs_AFleetOfWhichOneKnowsTheFunction(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func TestJobs_AFleetOfWhichOneKnowsTheFunction(t *testing.T) {
 	t.Logf("%d jobs, a third of whose receivers know them, all done after %s", len(ids), time.Since(began).Round(time.Millisecond))
 }
 
-// B17: a job that nobody knows says so near its deadline, is kept, and its payload was never fetched.
+// B17, DS57: a job that nobody knows says so near its deadline, is kept, and its payload was never fetched.
 func TestJobs_NobodyKnowsIt(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -236,7 +236,7 @@ func (j *jobs) wantDead(ctx context.Context, t *testing.T, code llmq.Code) {
 	}
 }
 
-// A job fails for good after timing.max_receives real failures, and is dead-lettered with its reason; a function may end it at once.
+// DS59: a job fails for good after timing.max_receives real failures, and is dead-lettered with its reason; a function may end it at once.
 func TestJobs_Failures(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -262,7 +262,7 @@ func TestJobs_Failures(t *testing.T) {
 	j.wantDead(ctx, t, llmq.CodeJobFailed)
 }
 
-// A5: a running function is stopped by a cancel, and by its queue's timeout.
+// A5, DS58: a running function is stopped by a cancel, and by its queue's timeout.
 func TestJobs_AreStopped(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
@@ -288,7 +288,7 @@ func TestJobs_AreStopped(t *testing.T) {
 	}
 }
 
-// A6: a job whose worker is killed runs again within its lease.
+// A6, DS58: a job whose worker is killed runs again within its lease.
 func TestJobs_OutliveTheirWorker(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
