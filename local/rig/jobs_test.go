@@ -208,7 +208,7 @@ func TestJobs_AFleetOfWhichOneKnowsTheFunction(t *testing.T) {
 	t.Logf("%d jobs, a third of whose receivers know them, all done after %s", len(ids), time.Since(began).Round(time.Millisecond))
 }
 
-// B17, DS57: a job that nobody knows says so near its deadline, is kept, and its payload was never fetched.
+// B17, DS57: a job that nobody knows says so near its deadline, and is kept.
 func TestJobs_NobodyKnowsIt(t *testing.T) {
 	t.Parallel()
 	ctx := within(t, 60*time.Second)
