@@ -3,6 +3,7 @@ package stack
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigateway"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -103,10 +104,26 @@ func newAPI(scope constructs.Construct, env Environment, name, description strin
 	}
 	if named {
 		underName(scope, env, props)
+	} else {
+		props.Policy = onlyOperators(env)
 	}
 	api := awsapigateway.NewRestApi(scope, jsii.String("API"), props)
 	api.DeploymentStage().Node().AddDependency(logging.account)
 	return api
+}
+
+// onlyOperators denies the operators' API to all but those that the file lists (SECURITY-DESIGN KT7); nil where it lists none. It lets
+// nobody in: that is for their own policies.
+func onlyOperators(env Environment) awsiam.PolicyDocument {
+	if len(env.Config.Deploy.OperatorARNs) == 0 {
+		return nil
+	}
+	return awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &[]awsiam.PolicyStatement{awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid: jsii.String("OnlyListedOperators"), Effect: awsiam.Effect_DENY,
+		Principals: &[]awsiam.IPrincipal{awsiam.NewAnyPrincipal()},
+		Actions:    jsii.Strings("execute-api:Invoke"), Resources: jsii.Strings("execute-api:/*"),
+		Conditions: &map[string]any{"ArnNotEquals": map[string]any{"aws:PrincipalArn": env.Config.Deploy.OperatorARNs}},
+	})}})
 }
 
 // accessLog is a line of JSON without headers, query, path parameters or body

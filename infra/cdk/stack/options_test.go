@@ -97,11 +97,24 @@ func TestOptions_AreMadeWhereTheyAreAskedFor(t *testing.T) {
   domain_name: llm.example.com
   certificate_arn: arn:aws:acm:us-east-1:111122223333:certificate/12345678-1234-1234-1234-123456789012
   waf_requests: 2000
+  operator_arns: [arn:aws:iam::111122223333:role/operators]
   log_key_arn: arn:aws:kms:us-east-1:111122223333:key/12345678-1234-1234-1234-123456789012
 `)
 	for _, a := range tpl.of("AWS::ApiGateway::RestApi") {
 		if closed := a.Properties["DisableExecuteApiEndpoint"] == true; closed != (a.Properties["Name"] == env.name()) {
 			t.Errorf("API %v: its own endpoint is closed: %t", a.Properties["Name"], closed)
+		}
+	}
+	for _, a := range tpl.of("AWS::ApiGateway::RestApi") {
+		denied := at(a.Properties, "Policy", "Statement", 0)
+		if a.Properties["Name"] == env.name() {
+			if denied != nil {
+				t.Errorf("callers are denied by %s", text(denied))
+			}
+			continue
+		}
+		if at(denied, "Effect") != "Deny" || text(at(denied, "Condition")) != `{"ArnNotEquals":{"aws:PrincipalArn":["arn:aws:iam::111122223333:role/operators"]}}` {
+			t.Errorf("operators: %s", text(a.Properties["Policy"]))
 		}
 	}
 	if got := at(tpl.Outputs, "OpenAIBaseURL", "Value"); got != "https://llm.example.com/v1" {

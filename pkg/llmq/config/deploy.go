@@ -14,6 +14,8 @@ type Deploy struct {
 	CertificateARN string // of ACM, for DomainName
 	WAFRequests    int    // that an address may send in 5 min; 0 is no WAF
 
+	OperatorARNs []string // roles and users that the operators' API lets in; none: whoever IAM lets in
+
 	LogKeyARN string // KMS key of log groups; "" is CloudWatch's own
 
 	Zones     []string // availability zones of a VPC
@@ -67,6 +69,10 @@ func deploying() []setting {
 		{
 			path: "deploy.waf_requests", form: formCount, low: 10, high: 2000000000, why: "what a rate rule of WAF takes", defNote: "no WAF",
 			doc: "a web ACL before the callers' API: requests that one address may send in 5 min, and AWS's list of bad addresses. No rule looks into bodies: honest prompts would be refused", at: func(s *scope) any { return &s.cfg.Deploy.WAFRequests },
+		},
+		{
+			path: "deploy.operator_arns", form: formList, pattern: roleARN, why: "it is the ARN of a role or user of IAM", defNote: "whoever of the account IAM lets call it",
+			doc: "the only ones whom the operators' API lets in; their own policies must let them, too", at: func(s *scope) any { return &s.cfg.Deploy.OperatorARNs },
 		},
 		{
 			path: "deploy.log_key_arn", pattern: kmsARN, why: "it is the ARN of a KMS key", defNote: "CloudWatch's own key",
