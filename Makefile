@@ -6,6 +6,8 @@ SHELL := /bin/bash
 BUILD   := .build
 TOOLS   := $(CURDIR)/$(BUILD)/tools
 GOLANGCI_VERSION := v2.15.0
+GOVULNCHECK_VERSION := v1.9.0
+CYCLONEDX_VERSION := v1.10.0
 FUNCTIONS := enqueue worker admin
 # One set of flags everywhere, so that what was compiled once is not compiled again; only
 # the race detector needs another, with cgo.
@@ -91,6 +93,32 @@ $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION):
 lint: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## golangci-lint, vet among its linters; scripts are held by luacheck, where it is installed, in their packages' tests
 	$(NO_CGO) GOFLAGS="$(GO_FLAGS)" $< run ./...
 
+$(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	@mv $(TOOLS)/govulncheck $@
+
+.PHONY: vuln
+vuln: $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION) ## known vulnerabilities that the code reaches, in both modules; fails where https://vuln.go.dev can't be reached
+	$< -tags lambda.norpc ./...
+	$< -C $(CDK) ./...
+
+$(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX_VERSION)
+	@mv $(TOOLS)/cyclonedx-gomod $@
+
+.PHONY: sbom
+sbom: $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION) ## what each function of dist/ is made of, in dist/sbom (CycloneDX), read from the binaries that make build made
+	@mkdir -p dist/sbom
+	@for f in $(FUNCTIONS); do for arch in arm64 amd64; do \
+		$< bin -json -noserial -output dist/sbom/$$f-$$arch.cdx.json dist/$$arch/$$f/bootstrap; \
+		echo "dist/sbom/$$f-$$arch.cdx.json: $$(grep -c '"purl"' dist/sbom/$$f-$$arch.cdx.json) modules"; done; done
+
+.PHONY: reproducible
+reproducible: ## builds the functions twice from nothing, in folders of two names, and compares the hashes of their zips
+	@$(NO_CGO) go run $(GO_FLAGS) ./local/supply
+
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION) ## format the Go code
 	$< fmt ./...
@@ -157,6 +185,7 @@ ci: ## all that CI runs
 	$(MAKE) test TESTFLAGS=-race
 	$(MAKE) scenarios S="$(CI_SCENARIOS)" PARALLEL=3
 	$(MAKE) synth
+	@echo "· known vulnerabilities were not looked for: make vuln asks https://vuln.go.dev"
 
 .PHONY: clean
 clean: ## remove what was built
