@@ -58,7 +58,7 @@ func run(ctx context.Context, root string, out io.Writer) error {
 func functions() []string { return []string{"admin", "enqueue", "worker"} }
 
 // sources are what a build may read of the module.
-func sources() []string { return []string{"go.mod", "go.sum", "functions", "pkg"} }
+func sources() []string { return []string{"go.mod", "go.sum", "docs", "functions", "pkg"} }
 
 // build copies the sources into dir and builds each function there; it returns the hashes of their zips.
 func build(ctx context.Context, root, dir string) (map[string][sha256.Size]byte, error) {
