@@ -65,6 +65,11 @@ type liveVerbs interface {
 	ResetFallback(ctx context.Context, by string, r admin.ResetFallbackRequest) (admin.Changed, error)
 }
 
+// doctorVerb looks at everything.
+type doctorVerb interface {
+	Diagnose(ctx context.Context, by string, r admin.DoctorRequest) (admin.Diagnosis, error)
+}
+
 // gate lets operators in. On AWS the API has checked IAM before and names the caller;
 // locally there is a key.
 type gate struct {
@@ -127,7 +132,7 @@ type statusView struct {
 const ofKey = "{kid}"
 
 // routes is the one table of the admin API. Keys have paths of their own, so that a policy can name them.
-func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
+func routes(v verbs, k keyVerbs, l liveVerbs, d doctorVerb) map[string]route {
 	get := func(f func(context.Context) any) route {
 		return route{method: http.MethodGet, serve: func(ctx context.Context, _ string, _ asked) (any, error) { return f(ctx), nil }}
 	}
@@ -182,6 +187,7 @@ func routes(v verbs, k keyVerbs, l liveVerbs) map[string]route {
 		"/fallback/set":   post(l.SetFallback),
 		"/fallback/test":  post(v.TestFallback),
 		"/fallback/reset": post(l.ResetFallback),
+		"/doctor":         post(d.Diagnose),
 	}
 }
 
@@ -202,8 +208,8 @@ func post[In, Out any](verb func(context.Context, string, In) (Out, error)) rout
 }
 
 // newHandler serves the admin API. GET /health is open to anybody who reaches it.
-func newHandler(v verbs, k keyVerbs, l liveVerbs, g gate) handler {
-	table := routes(v, k, l)
+func newHandler(v verbs, k keyVerbs, l liveVerbs, d doctorVerb, g gate) handler {
+	table := routes(v, k, l, d)
 	return func(ctx context.Context, ev events.APIGatewayProxyRequest) (events.APIGatewayProxyResponse, error) {
 		by := g.opens(ev)
 		r, name, known := find(table, ev.Path)

@@ -98,6 +98,12 @@ func (fakeVerbs) TestFallback(_ context.Context, _ string, r admin.FallbackTest)
 	return admin.FallbackTested{Model: r.Model, Takes: "m@t"}, nil
 }
 
+type fakeDoctor struct{}
+
+func (fakeDoctor) Diagnose(_ context.Context, by string, r admin.DoctorRequest) (admin.Diagnosis, error) {
+	return admin.Diagnosis{Findings: []admin.Finding{{Check: "c", Subject: by, Verdict: admin.OK, Detail: fmt.Sprint("new: ", r.NewStore)}}}, nil
+}
+
 func event(method, path string, headers map[string]string, userARN string) events.APIGatewayProxyRequest {
 	ev := events.APIGatewayProxyRequest{HTTPMethod: method, Path: path, Headers: headers}
 	ev.RequestContext.Identity.UserArn = userARN
@@ -129,7 +135,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, tt.g)(t.Context(), tt.ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, tt.g)(t.Context(), tt.ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +157,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 
 func TestAdmin_StatusIsJSON(t *testing.T) {
 	t.Parallel()
-	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
+	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,6 +210,8 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 		{"set a chain", "POST", "/fallback/set", `{"model":"m","chain":[{"model":"n","require_headroom":true}]}`, 200, `"note":"m n true"`},
 		{"try a chain", "POST", "/fallback/test", `{"model":"m"}`, 200, `"takes":"m@t"`},
 		{"reset a chain", "POST", "/fallback/reset", `{"model":"m"}`, 200, `"note":"chain of m reset"`},
+		{"doctor", "POST", "/doctor", `{"new_store":true}`, 200, `"detail":"new: true"`},
+		{"doctor, asked nothing", "POST", "/doctor", `{}`, 200, `"subject":"arn:ops"`},
 		{"create by GET", "GET", "/keys/create", "", 405, `use POST`},
 		{"revoke by a path", "POST", "/keys/0123456789", `{}`, 405, `use GET`},
 		{"deeper", "GET", "/keys/a/b", "", 404, `/keys/{kid}`},
@@ -225,7 +233,7 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 				ev.QueryStringParameters = map[string]string{name: value}
 			}
 			ev.Body = tt.body
-			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{iam: true})(t.Context(), ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -265,7 +273,7 @@ func TestHandler_TellsOfAMissingRecord(t *testing.T) {
 func TestFunction_TellsEventsApart(t *testing.T) {
 	t.Parallel()
 	told := 0
-	f := newFunction(newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
+	f := newFunction(newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{key: "k"}), fakeVerbs{}, func() { told++ })
 	for event, want := range map[string]string{
 		`{"version":"0","id":"1","detail-type":"Scheduled Event","source":"aws.scheduler","detail":"{}"}`:                   `"moved":1`,
 		`{"httpMethod":"GET","path":"/health"}`:                                                                             `"statusCode":200`,

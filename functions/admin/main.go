@@ -42,5 +42,9 @@ func wire(env []string, log *slog.Logger) (func(context.Context, json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	return newFunction(newHandler(v, k, p.Settings(), g), v, func() { p.FlushMetrics(os.Stdout) }), nil
+	d, err := p.Doctor(v)
+	if err != nil {
+		return nil, err
+	}
+	return newFunction(newHandler(v, k, p.Settings(), d, g), v, func() { p.FlushMetrics(os.Stdout) }), nil
 }

@@ -32,6 +32,10 @@ func NewID() string {
 	return "req_" + encode(b[:])
 }
 
+// DoctorTenant is whose the messages are by which an operator tries each lane. Operators may read its results and no
+// others', so nobody should be of it.
+const DoctorTenant = "llmq-doctor"
+
 // TenantHash is how a tenant appears in names that outsiders may see: Valkey keys,
 // object names, message groups. 80 bits keep tenants apart.
 func TenantHash(tenant string) string {

@@ -7,6 +7,8 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awselasticache"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
 // cache is the state store: serverless Valkey, with one user per kind of function.
@@ -152,10 +154,12 @@ func runCommands() []string {
 }
 
 // adminRules let operators see how much of each target's capacity is in use, and change what holds while processes run: nobody else may.
+// Of results they read those of the doctor's own messages alone; set marks a new store.
 func adminRules(env string) rules {
 	return rules{
+		reads:    []string{class(env, "res:"+llmq.TenantHash(llmq.DoctorTenant))},
 		keys:     []string{class(env, "cfg"), class(env, "cap"), class(env, "live")},
-		commands: []string{"get", "hdel", "hget", "hmget", "hset", "lpush", "lrange", "ltrim", "pttl", "zcount"},
+		commands: []string{"get", "hdel", "hget", "hmget", "hset", "lpush", "lrange", "ltrim", "pttl", "set", "zcount"},
 	}.with(connecting(), scripting())
 }
 

@@ -89,6 +89,22 @@ func (p *Process) Settings() *admin.Settings {
 	return admin.NewSettings(admin.SettingsDeps{Config: p.Config, Store: p.settings, Valkey: p.valkey, Space: p.space, Trail: p.Trail()})
 }
 
+// Doctor is the verb that looks at everything.
+func (p *Process) Doctor(o *admin.Operator) (*admin.Doctor, error) {
+	registry, err := p.Keys()
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewDoctor(o, admin.DoctorDeps{
+		Config: p.Config, Space: p.space, Log: p.Log,
+		Pepper: func(ctx context.Context) error { _, err := p.peppers(ctx); return err },
+		Keys: func(ctx context.Context) (bool, error) {
+			records, _, err := registry.List(ctx, "", 1)
+			return len(records) > 0, err
+		},
+	}), nil
+}
+
 // AdminKey is the local key of the admin API.
 func (p *Process) AdminKey(ctx context.Context) (string, error) {
 	secret, err := p.secrets.Resolve(ctx, p.Config.Admin.Key)

@@ -53,6 +53,11 @@ const (
 	maxAnswerBytes = 32 << 20
 )
 
+// Anonymous proves nothing: for what anybody may ask.
+func Anonymous() Authorizer {
+	return func(context.Context, *http.Request, []byte) error { return nil }
+}
+
 // New returns the API at a base URL. A redirect is an answer like any other: who is proven is not told elsewhere.
 // [Remote.Close] ends its idle connections.
 func New(base string, a Authorizer) (*Remote, error) {
