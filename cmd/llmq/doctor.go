@@ -65,6 +65,9 @@ func (a *app) runDoctor(ctx context.Context, ask admin.DoctorRequest) error {
 	if err := answer(a, text, doctorTables); err != nil {
 		return err
 	}
+	if a.tables() {
+		a.explain(all.Findings)
+	}
 	if n := counted(all.Findings, admin.Fail); n > 0 {
 		return fmt.Errorf("checks that failed: %d of %d", n, len(all.Findings))
 	}
@@ -101,7 +104,7 @@ func (a *app) lookAtDoor(ctx context.Context) admin.Finding {
 
 // doctorTables shows what is not well row by row, and what is well in a row for each check.
 func doctorTables(all findings) []table.Table {
-	t := table.Table{Columns: []table.Column{{Head: "CHECK"}, {Head: "SUBJECT"}, {Head: "RESULT"}, {Head: "FOUND"}, {Head: "NEXT"}}}
+	t := table.Table{Columns: []table.Column{{Head: "CHECK"}, {Head: "SUBJECT"}, {Head: "RESULT"}, {Head: "FOUND"}}}
 	style := map[admin.Verdict]table.Style{admin.OK: table.Good, admin.Warn: table.Warn, admin.Fail: table.Bad, admin.Skipped: table.Faint}
 	well := map[string]int{}
 	for _, f := range all.Findings {
@@ -118,11 +121,25 @@ func doctorTables(all findings) []table.Table {
 			well[f.Check] = 0
 			f.Subject, f.Detail = fmt.Sprintf("%d of them", n), detailOf(f, all.Findings)
 		}
-		t.Rows = append(t.Rows, []table.Cell{
-			table.Text(f.Check), table.Text(f.Subject), {Text: string(f.Verdict), Style: style[f.Verdict]}, table.Text(f.Detail), table.Text(f.Next),
-		})
+		if f.Verdict != admin.OK {
+			f.Detail = "" // told below, whole
+		}
+		t.Rows = append(t.Rows, []table.Cell{table.Text(f.Check), table.Text(f.Subject), {Text: string(f.Verdict), Style: style[f.Verdict]}, table.Text(f.Detail)})
 	}
 	return []table.Table{t}
+}
+
+// explain tells what is not well, with what to do: a line each, which no width cuts.
+func (a *app) explain(all []admin.Finding) {
+	for _, f := range all {
+		if f.Verdict == admin.OK {
+			continue
+		}
+		fmt.Fprintf(a.out, "\n%s: %s\n", strings.TrimSpace(f.Check+" "+f.Subject), f.Detail)
+		if f.Next != "" {
+			fmt.Fprintf(a.out, "  → %s\n", f.Next)
+		}
+	}
 }
 
 // detailOf is what the findings of a check that is well say, where that is the same, or the first of them.

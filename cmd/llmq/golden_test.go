@@ -21,6 +21,8 @@ func TestVerbs_GoldenAsJSONAndAsTables(t *testing.T) {
 		{"status-denied", []string{"denied"}, "status"},
 		{"status-usage", nil, "status --watch --every 10ms"},
 		{"metrics", []string{"metrics"}, "metrics"},
+		{"doctor", []string{"doctor", "health"}, "doctor"},
+		{"doctor-ill", []string{"doctor-ill", "health"}, "doctor --new-store"},
 		{"queues", []string{"queues"}, "queues"},
 		{"queues-list", []string{"queues"}, "queues list"},
 		{"queues-misspelt", nil, "queues redrve llm-chat-a"},

@@ -259,11 +259,11 @@ func TestHandler_TellsOfAMissingRecord(t *testing.T) {
 	t.Parallel()
 	ev := event("POST", "/keys/revoke", nil, "arn:ops")
 	ev.Body = `{"kid":"0123456789"}`
-	resp, err := newHandler(fakeVerbs{}, unrecorded{}, fakeLive{}, gate{iam: true})(t.Context(), ev)
+	resp, err := newHandler(fakeVerbs{}, unrecorded{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), ev)
 	if err != nil || resp.StatusCode != 200 || resp.Headers["X-LLMQ-Audit"] != "missing" || !strings.Contains(resp.Body, `"revoked_by":"arn:ops"`) {
 		t.Errorf("answer = %+v, %v", resp, err)
 	}
-	resp, err = newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, gate{iam: true})(t.Context(), ev)
+	resp, err = newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), ev)
 	if _, told := resp.Headers["X-LLMQ-Audit"]; err != nil || told {
 		t.Errorf("recorded: %+v, %v", resp.Headers, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -88,7 +87,6 @@ type DoctorDeps struct {
 	Space  keys.Space
 	Pepper func(context.Context) error                  // reads the secret that callers' keys are sealed with
 	Keys   func(context.Context) (some bool, err error) // reads the state bucket: whether there is a key
-	Log    *slog.Logger
 }
 
 // Doctor looks at a deployment with the rights of the admin function. It is safe for concurrent use.
@@ -124,7 +122,11 @@ func (d *Doctor) Diagnose(ctx context.Context, by string, r DoctorRequest) (Diag
 			failed++
 		}
 	}
-	audit(ctx, d.deps.Log, by, "doctor", nil, "findings", len(out.Findings), "failed", failed, "new_store", r.NewStore)
+	did := deed{by: by, verb: "doctor", args: []any{"findings", len(out.Findings), "failed", failed, "new_store", r.NewStore}}
+	if r.NewStore { // nothing else changes what holds
+		return out, d.op.deps.Trail.record(ctx, did, nil)
+	}
+	did.log(ctx, d.op.deps.Trail.Log, nil)
 	return out, nil
 }
 

@@ -96,7 +96,7 @@ func (p *Process) Doctor(o *admin.Operator) (*admin.Doctor, error) {
 		return nil, err
 	}
 	return admin.NewDoctor(o, admin.DoctorDeps{
-		Config: p.Config, Space: p.space, Log: p.Log,
+		Config: p.Config, Space: p.space,
 		Pepper: func(ctx context.Context) error { _, err := p.peppers(ctx); return err },
 		Keys: func(ctx context.Context) (bool, error) {
 			records, _, err := registry.List(ctx, "", 1)
