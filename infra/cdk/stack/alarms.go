@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,8 +63,8 @@ func series(namespace, name, statistic string, labels ...string) awscloudwatch.M
 
 func seriesOver(period time.Duration, namespace, name, statistic string, labels ...string) awscloudwatch.Metric {
 	dimensions := map[string]*string{}
-	for i := 0; i < len(labels); i += 2 {
-		dimensions[labels[i]] = jsii.String(labels[i+1])
+	for pair := range slices.Chunk(labels, 2) { // name, value
+		dimensions[pair[0]] = jsii.String(pair[1])
 	}
 	return awscloudwatch.NewMetric(&awscloudwatch.MetricProps{
 		Namespace: jsii.String(namespace), MetricName: jsii.String(name), Statistic: jsii.String(statistic), Period: seconds(period), DimensionsMap: &dimensions,
@@ -82,6 +83,7 @@ func oldestMax(l llmq.Lane) time.Duration {
 		return time.Minute
 	case llmq.LaneBG:
 		return 15 * time.Minute
+	case llmq.LaneBulk:
 	}
 	return 4 * time.Hour
 }

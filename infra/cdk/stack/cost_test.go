@@ -10,16 +10,19 @@ import (
 
 // `make cost` counts by the file what the template has.
 func TestCost_CountsWhatIsDeployed(t *testing.T) {
-	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
-		got := awscost.Standing{
-			Queues: len(tpl.of("AWS::Lambda::EventSourceMapping")), Alarms: metricsAlarmed(tpl), Dashboards: len(tpl.of("AWS::CloudWatch::Dashboard")),
-			Secrets:  len(tpl.of("AWS::SecretsManager::Secret")) + secretsOfTheFile(env),
-			Governor: len(tpl.of("AWS::Scheduler::Schedule")) == 1, WAF: len(tpl.of("AWS::WAFv2::WebACL")) == 1, NATs: len(tpl.of("AWS::EC2::NatGateway")),
-		}
-		if diff := cmp.Diff(awscost.Of(env.Config), got); diff != "" {
-			t.Errorf("(-by the file +in the template):\n%s", diff)
-		}
-	})
+	eachEnvironment(t, checkCost)
+}
+
+func checkCost(t *testing.T, env Environment, tpl template) {
+	t.Helper()
+	got := awscost.Standing{
+		Queues: len(tpl.of("AWS::Lambda::EventSourceMapping")), Alarms: metricsAlarmed(tpl), Dashboards: len(tpl.of("AWS::CloudWatch::Dashboard")),
+		Secrets:  len(tpl.of("AWS::SecretsManager::Secret")) + secretsOfTheFile(env),
+		Governor: len(tpl.of("AWS::Scheduler::Schedule")) == 1, WAF: len(tpl.of("AWS::WAFv2::WebACL")) == 1, NATs: len(tpl.of("AWS::EC2::NatGateway")),
+	}
+	if diff := cmp.Diff(awscost.Of(env.Config), got); diff != "" {
+		t.Errorf("(-by the file +in the template):\n%s", diff)
+	}
 }
 
 // metricsAlarmed counts the metrics of all alarms, by which they are paid.

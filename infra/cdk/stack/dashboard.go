@@ -44,6 +44,9 @@ func newDashboard(scope constructs.Construct, env Environment) {
 	for _, m := range env.Config.Models {
 		rows = append(rows, modelRow(env, m))
 	}
+	for _, j := range env.Config.Jobs {
+		rows = append(rows, queueRow(env, "jobs of "+j.Name, pairs{jobPair(env, j)}, nil))
+	}
 	widgets := make([]*[]awscloudwatch.IWidget, len(rows))
 	for i := range rows {
 		widgets[i] = &rows[i]
@@ -53,19 +56,28 @@ func newDashboard(scope constructs.Construct, env Environment) {
 
 // modelRow shows a model's queues and its targets.
 func modelRow(env Environment, m config.Model) []awscloudwatch.IWidget {
-	var waiting, oldest, targets, trouble []awscloudwatch.IMetric
+	var queues pairs
 	for _, l := range m.Lanes {
-		p := pair{name: env.Config.Queues.Names().Model(m.Alias, l), lane: l}
-		waiting = append(waiting, series("AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", "QueueName", string(p.name)))
-		oldest = append(oldest, p.oldest(env))
-		trouble = append(trouble, series("AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", "QueueName", string(p.name.DLQ())))
+		queues = append(queues, pair{name: env.Config.Queues.Names().Model(m.Alias, l), lane: l})
 	}
+	var targets []awscloudwatch.IMetric
 	for _, t := range m.Targets {
 		targets = append(targets, env.targetMetrics(m, t)...)
 	}
+	return queueRow(env, m.Alias, queues, append(targets, env.own(telemetry.DirectCalls, "Sum", "model", m.Alias, "cause", "queue")))
+}
+
+// queueRow shows what waits on some queues, and what was given up, beside what is told of those whom they are for.
+func queueRow(env Environment, title string, queues pairs, targets []awscloudwatch.IMetric) []awscloudwatch.IWidget {
+	var waiting, oldest, given []awscloudwatch.IMetric
+	for _, p := range queues {
+		waiting = append(waiting, series("AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", "QueueName", string(p.name)))
+		oldest = append(oldest, p.oldest(env))
+		given = append(given, series("AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", "QueueName", string(p.name.DLQ())))
+	}
 	return []awscloudwatch.IWidget{
-		graph(m.Alias+": waiting, and for how many seconds", waiting, oldest),
-		graph(m.Alias+": targets, and dead letters", append(targets, env.own(telemetry.DirectCalls, "Sum", "model", m.Alias, "cause", "queue")), trouble),
+		graph(title+": waiting, and for how many seconds", waiting, oldest),
+		graph(title+": targets, and dead letters", targets, given),
 	}
 }
 
@@ -86,7 +98,10 @@ func (e Environment) targetMetrics(m config.Model, t config.Target) []awscloudwa
 }
 
 func graph(title string, left, right []awscloudwatch.IMetric) awscloudwatch.IWidget {
-	props := &awscloudwatch.GraphWidgetProps{Title: jsii.String(title), Width: jsii.Number(halfWidth), Left: &left}
+	props := &awscloudwatch.GraphWidgetProps{Title: jsii.String(title), Width: jsii.Number(halfWidth)}
+	if len(left) > 0 {
+		props.Left = &left
+	}
 	if len(right) > 0 {
 		props.Right = &right
 	}

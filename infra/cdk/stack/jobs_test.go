@@ -15,6 +15,8 @@ func TestJobs_EachQueueHasItsOwn(t *testing.T) {
 	}
 	env, tpl := s.environments["prod"], s.templates["prod"]
 	checkCounts(t, env, tpl)
+	checkShifts(t, env, tpl)
+	checkCost(t, env, tpl)
 	for name, want := range map[string]struct{ timeout, memory, most float64 }{"files": {900, 1024, 2}, "mail": {360, 256, 20}} {
 		var role string
 		for _, f := range tpl.of("AWS::Lambda::Function") {

@@ -53,6 +53,9 @@ func (e Environment) gradual() []string {
 	for _, l := range e.lanes() {
 		parts = append(parts, "worker-"+string(l))
 	}
+	for _, j := range e.Config.Jobs {
+		parts = append(parts, jobPart(j))
+	}
 	return parts
 }
 

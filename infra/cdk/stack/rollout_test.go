@@ -47,11 +47,38 @@ func TestRollout_ShiftsBitByBitInProduction(t *testing.T) {
 				t.Errorf("%s is watched by %v %s", function, alarm.Properties["MetricName"], diff)
 			}
 		}
+		checkShifts(t, env, tpl)
 		slices.Sort(served)
 		if diff := cmp.Diff([]string{"enqueue", "worker-bg", "worker-bulk", "worker-rt"}, served); diff != "" {
 			t.Errorf("functions with an alias: %s", diff)
 		}
 	})
+}
+
+// CodeDeploy may move the alias of each function that it shifts, and no other.
+func checkShifts(t *testing.T, env Environment, tpl template) {
+	t.Helper()
+	may := map[string]bool{}
+	for id, r := range tpl.of("AWS::IAM::Role") {
+		if at(r.Properties, "AssumeRolePolicyDocument", "Statement", 0, "Principal", "Service") != "codedeploy.amazonaws.com" {
+			continue
+		}
+		for _, st := range statementsOf(tpl, id) {
+			if slices.Contains(listOf(at(st, "Action")), any("lambda:UpdateAlias")) {
+				for _, on := range listOf(at(st, "Resource")) {
+					may[resolved(on)] = true
+				}
+			}
+		}
+	}
+	want := map[string]bool{}
+	for _, g := range tpl.of("AWS::CodeDeploy::DeploymentGroup") {
+		arn := "arn:aws:lambda:us-east-1:111122223333:function:" + g.Properties["DeploymentGroupName"].(string)
+		want[arn], want[arn+":live"] = true, true
+	}
+	if diff := cmp.Diff(want, may); diff != "" {
+		t.Errorf("%s: CodeDeploy may move (-what it shifts +what it may):\n%s", env.name(), diff)
+	}
 }
 
 // A message that is sent again some sixteen times looks like a loop to Lambda, which would drop it.

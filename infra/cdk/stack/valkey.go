@@ -148,7 +148,7 @@ func workerRules(env string) rules {
 // runCommands are what running a call takes.
 func runCommands() []string {
 	return []string{
-		"get", "set", "hget", "hmget", "hset", "hdel", "hincrby", "del", "pexpireat", "publish", "subscribe", "unsubscribe",
+		"get", "mget", "set", "hget", "hmget", "hset", "hdel", "hincrby", "del", "pexpireat", "publish", "subscribe", "unsubscribe",
 		"zadd", "zcard", "zcount", "zrangebyscore", "zrank", "zrem", "zscore", "xadd", "xrevrange", "xtrim",
 	}
 }

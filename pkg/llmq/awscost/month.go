@@ -29,7 +29,8 @@ func Of(cfg *config.Config) Standing {
 			lanes[string(l)] = true
 		}
 	}
-	workers := len(lanes)
+	s.Queues += len(cfg.Jobs)
+	workers := len(lanes) + len(cfg.Jobs) // a queue of jobs has one of its own
 	functions += workers
 	if s.Governor {
 		functions++
