@@ -27,6 +27,13 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
+	if os.Getenv(asProgram) != "" {
+		if err := programMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	dir, err := os.MkdirTemp("", "llmq-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
