@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,41 +27,48 @@ const (
 	// asProgram makes this test's binary a Go program that calls models, in place of a test.
 	asProgram       = "RIG_TEST_PROGRAM"
 	programs        = 3
-	programCalls    = 6 // of a program at once: three times its part
-	programCap      = 7 // 2 each, and one that nobody has
+	programEvery    = time.Second // a call begins: more wait, when they may run, than a program's part
+	programCap      = 7           // 2 each, and one that nobody has
 	programTakes    = 400 * time.Millisecond
-	programsKnown   = 45 * time.Second // until all of them know that they all live
-	programsOutage  = 62 * time.Second // the last 15 of it they run calls
-	programsRecover = 32 * time.Second
+	programsKnown   = 50 * time.Second // until all of them know that they all live
+	programsOutage  = 70 * time.Second // the last 15 of it they run calls
+	programsRecover = 60 * time.Second
 )
 
-// programMain is a Go program whose calls never end, until its input does. It prints a line of each: how it ran.
+// programMain is a Go program that begins a call each second, until its input ends. It prints a line of each: how it ran.
 func programMain(in io.Reader, out io.Writer) error {
 	p, err := wiring.Open(context.Background(), os.Environ(), "default", slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	if err != nil {
 		return err
 	}
-	var over atomic.Bool
+	quit := make(chan struct{})
+	go func() {
+		defer close(quit)
+		_, _ = io.Copy(io.Discard, in)
+	}()
 	var calls sync.WaitGroup
 	var printing sync.Mutex
-	for range programCalls {
+	next := time.NewTicker(programEvery)
+	defer next.Stop()
+	for running := true; running; { // what was sent before a loss waits for the store, so there must be calls that begin after it
 		calls.Go(func() {
-			for !over.Load() {
-				said := "direct"
-				reply, err := p.Chat(context.Background(), rig.ChatBody(rig.ModelChat, "hello"), client.Options{Timeout: 85 * time.Second})
-				if err != nil {
-					said = "failed " + err.Error()
-				} else if !reply.Meta.Direct {
-					said = "queued"
-				}
-				printing.Lock()
-				fmt.Fprintln(out, said)
-				printing.Unlock()
+			said := "direct"
+			reply, err := p.Chat(context.Background(), rig.ChatBody(rig.ModelChat, "hello"), client.Options{Timeout: 85 * time.Second})
+			if err != nil {
+				said = "failed " + err.Error()
+			} else if !reply.Meta.Direct {
+				said = "queued"
 			}
+			printing.Lock()
+			defer printing.Unlock()
+			fmt.Fprintln(out, said)
 		})
+		select {
+		case <-next.C:
+		case <-quit:
+			running = false
+		}
 	}
-	_, _ = io.Copy(io.Discard, in)
-	over.Store(true)
 	calls.Wait()
 	return p.Close()
 }
