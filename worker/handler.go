@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
@@ -72,6 +73,7 @@ func message(r events.SQSMessage) queue.Message {
 		ID: r.MessageId, Receipt: r.ReceiptHandle, Body: []byte(r.Body), SenderID: r.Attributes["SenderId"],
 		Queue:  queue.Name(r.EventSourceARN[strings.LastIndexByte(r.EventSourceARN, ':')+1:]),
 		SentAt: time.Now(), Attributes: make(map[string]string, len(r.MessageAttributes)),
+		Trace: sqs.Traceparent(r.Attributes[sqs.TraceHeader]),
 	}
 	if n, err := strconv.Atoi(r.Attributes["ApproximateReceiveCount"]); err == nil {
 		m.ReceiveCount = n

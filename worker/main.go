@@ -61,5 +61,9 @@ func Main(opts ...Option) {
 		log.Error("the function can't start", "error", err)
 		os.Exit(1)
 	}
-	lambda.StartWithOptions(newHandler(w, func() { p.FlushMetrics(os.Stdout) }, log), lambda.WithEnableSIGTERM(w.Drain))
+	told := func() {
+		p.FlushMetrics(os.Stdout)
+		p.FlushTraces()
+	}
+	lambda.StartWithOptions(newHandler(w, told, log), lambda.WithEnableSIGTERM(w.Drain))
 }

@@ -22,5 +22,9 @@ func main() {
 		log.Error("the function can't start", "error", err)
 		os.Exit(1)
 	}
-	lambda.Start(newHandler(door, func() { p.FlushMetrics(os.Stdout) }))
+	told := func() {
+		p.FlushMetrics(os.Stdout)
+		p.FlushTraces()
+	}
+	lambda.Start(newHandler(door, told))
 }

@@ -38,6 +38,10 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		opbody    = self + "/internal/opbody"
 		pubsub    = self + "/internal/pubsub"
 	)
+	// What makes spans, by the interfaces of OpenTelemetry; its SDK is the wiring's alone.
+	traces := []string{
+		self + "/tracing$", gjson, xxhash, "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes$", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/semconv/",
+	}
 	state := []string{self + "$", keys, luascript, pubsub, redis, xxhash, atomic, cpu}
 	for pkg, allowed := range map[string][]string{
 		"pkg/llmq":                     {self + "$"},
@@ -59,12 +63,13 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/results":             state,
 		"pkg/llmq/forecast":            state,
 		"pkg/llmq/claims":              append(slices.Clone(state), jsontext),
-		"pkg/llmq/engine": append(slices.Clone(state), jsontext,
+		"pkg/llmq/tracing":             append(slices.Clone(traces), self+"$"),
+		"pkg/llmq/engine": append(slices.Concat(state, traces), jsontext,
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/retry$", self+"/fallback$", self+"/telemetry$"),
-		"pkg/llmq/client": append(slices.Clone(state), jsontext, gjson, opbody,
+		"pkg/llmq/client": append(slices.Concat(state, traces), jsontext, opbody,
 			self+"/claims$", self+"/results$", self+"/queue$", self+"/capacity$", self+"/engine$", self+"/provider$", self+"/retry$", self+"/fallback$",
 			self+"/routing$", self+"/telemetry$", self+"/internal/strictjson", self+"/forecast$"),
-		"pkg/llmq/worker": append(slices.Clone(state), jsontext, gjson, "golang.org/x/sync/semaphore$", self+"/internal/strictjson", opbody,
+		"pkg/llmq/worker": append(slices.Concat(state, traces), jsontext, "golang.org/x/sync/semaphore$", self+"/internal/strictjson", opbody,
 			self+"/capacity$", self+"/claims$", self+"/results$", self+"/provider$", self+"/queue$", self+"/engine$",
 			self+"/retry$", self+"/fallback$", self+"/telemetry$"),
 		"pkg/llmq/telemetry":         {},
@@ -72,10 +77,8 @@ func TestArrows_ImportsGoOneWay(t *testing.T) {
 		"pkg/llmq/provider/cassette": {self + "$", self + "/provider$", jsontext},
 		"pkg/llmq/auth":              {self + "$"},
 		"pkg/llmq/keyrate":           append(slices.Clone(state), self+"/auth$"),
-		"pkg/llmq/httpapi": {
-			self + "$", self + "/auth$", self + "/internal/strictjson", opbody, jsontext, gjson,
-			self + "/internal/eventframe", module + "docs$", "github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream", "github.com/aws/smithy-go/",
-		},
+		"pkg/llmq/httpapi": append(slices.Clone(traces), self+"$", self+"/auth$", self+"/internal/strictjson", opbody, jsontext,
+			self+"/internal/eventframe", module+"docs$", "github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream", "github.com/aws/smithy-go/"),
 	} {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()

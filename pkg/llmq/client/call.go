@@ -12,6 +12,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/opbody"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 // Program is whose calls [Client.Chat] and its like are, and what holds for them. The zero value is for those who call
@@ -145,7 +146,7 @@ func (c *Client) newRequest(ctx context.Context, op llmq.Op, model string, body 
 	if p.Tenant == "" {
 		return llmq.Request{}, llmq.Errorf(llmq.CodeConfiguration, "the client knows no tenant to call for: open it as a program's")
 	}
-	r := llmq.Request{ID: o.ID, Tenant: p.Tenant, Op: op, Body: body, OneOff: o.ID == ""}
+	r := llmq.Request{ID: o.ID, Tenant: p.Tenant, Op: op, Body: body, Trace: tracing.FromContext(ctx), OneOff: o.ID == ""}
 	if r.OneOff {
 		r.ID = llmq.NewID()
 	}

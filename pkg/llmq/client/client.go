@@ -27,6 +27,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/routing"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 // Config is what a client knows about the deployment it calls.
@@ -90,6 +91,7 @@ type Deps struct {
 	Capacity *capacity.Gate      // with Direct: tells of limits while it can. Nil: they are as configured
 	Metrics  *telemetry.Recorder // nil: nothing is counted
 	Store    *telemetry.Store    // nil: nobody knows for how long the state store is lost
+	Traces   *tracing.Tracer     // nil: nothing is traced, and a trace that is given goes on all the same
 
 	// Rules are those that hold now; the answer may take a look at the state store. Nil: all is queued, and Config.Catalogue
 	// holds for good.

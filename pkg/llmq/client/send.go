@@ -141,20 +141,37 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 	if c.failover != nil && !c.failover.tries(ctx, m.Alias) {
 		return unsent{unavailable(m.Alias)}
 	}
+	q := c.cfg.Names.Model(m.Alias, m.Queue(r.Lane))
+	span := c.Traces.Send(string(q), r)
+	bytes, err := c.post(ctx, r, m, q, span.Trace(r.Trace), delay)
+	span.Sent(bytes, codeOf(err))
+	return err
+}
+
+// codeOf is an error's code; "" of none.
+func codeOf(err error) llmq.Code {
+	if err == nil {
+		return ""
+	}
+	return llmq.AsError(err).Code
+}
+
+// post puts the request's message on the queue, with its trace, and returns the message's size.
+func (c *Client) post(ctx context.Context, r llmq.Request, m llmq.Model, q queue.Name, trace string, delay time.Duration) (bytes int, err error) {
 	env := llmq.Envelope{
 		ID: r.ID, Op: r.Op, Model: r.Model.String(), Lane: r.Lane, Fallback: r.Fallback, Deadline: r.Deadline,
-		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: r.Trace, Headers: r.Headers, Params: r.Body,
+		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: trace, Headers: r.Headers, Params: r.Body,
 	}
 	if len(r.Body) > c.cfg.InlineMaxBytes {
 		ref, err := c.Bodies.Put(ctx, r.BodyKey(), r.Body)
 		if err != nil {
-			return unsent{err}
+			return 0, unsent{err}
 		}
 		env.Params, env.Ref = nil, &ref
 	}
 	body, err := env.Encode()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	carrier := c.Background
 	if r.Lane == llmq.LaneRT {
@@ -168,21 +185,19 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 	if r.Op == llmq.OpJob {
 		attributes["llmq_job"] = r.Model.Target
 	}
-	to := c.cfg.Names.Model(m.Alias, m.Queue(r.Lane))
-	err = carrier.Send(sending, to, queue.Outgoing{
-		Body: body, Group: llmq.TenantHash(r.Tenant), Delay: wholeSeconds(delay), Attributes: attributes,
-	})
+	out := queue.Outgoing{Body: body, Group: llmq.TenantHash(r.Tenant), Delay: wholeSeconds(delay), Attributes: attributes, Trace: trace}
+	err = carrier.Send(sending, q, out)
 	c.countSend(m, r.Lane, err)
-	c.traceSent(ctx, r, to, time.Since(began), err)
+	c.traceSent(ctx, r, q, time.Since(began), err)
 	switch {
 	case err == nil && c.failover != nil:
 		c.failover.completed(ctx, m.Alias)
 	case errors.Is(err, queue.ErrNotSent):
-		return unsent{err}
+		return out.Size(), unsent{err}
 	case err != nil && c.failover != nil && c.failover.failed(ctx, m.Alias, began, err):
-		return queueDown{err}
+		return out.Size(), queueDown{err}
 	}
-	return err
+	return out.Size(), err
 }
 
 // countSend tells the metrics how a send to a model's queue went.

@@ -47,6 +47,7 @@ type Config struct {
 	Governor  Governor
 	Timing    Timing
 	Routing   Routing
+	Traces    Traces
 	Cassette  Cassette
 	Deploy    Deploy
 

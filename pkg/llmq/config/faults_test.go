@@ -111,7 +111,7 @@ func TestFaults_Structure(t *testing.T) {
 		},
 		{
 			"unknown key that is no plain text", "aws", "door:", `"a\nb":`, nil,
-			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, jobs, lanes, timing, routing, governor, cassette, limiter, breaker, deploy`},
+			[]string{`aws:7:1: "a\nb": no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, jobs, lanes, timing, routing, governor, traces, cassette, limiter, breaker, deploy`},
 		},
 		{
 			"key twice", "aws", "env: dev", "env: dev\nenv: prod", nil,
@@ -156,7 +156,7 @@ func TestFaults_Structure(t *testing.T) {
 			"providers are a list", "local", "providers:\n", "providers: []\nx:\n", nil,
 			[]string{
 				`local:9:12: providers: must be entries by name`,
-				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, jobs, lanes, timing, routing, governor, cassette, limiter, breaker, deploy`,
+				`local:10:1: x: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, jobs, lanes, timing, routing, governor, traces, cassette, limiter, breaker, deploy`,
 				`local:16:38: models.any-model.targets[0].provider: no provider is named "fake"; providers: none`,
 				`local:18:38: models.nova.targets[0].provider: no provider is named "bedrock"; providers: none`,
 			},

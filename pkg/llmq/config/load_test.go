@@ -81,6 +81,7 @@ func TestLoad_AWSFileIsReadWhole(t *testing.T) {
 			ThrottleRetryMax: 10 * time.Second, Reload: 30 * time.Second,
 		},
 		Routing: Routing{Direct: DirectOutage, RT: RoutingQueue, RTQueuePercent: Number{Given: true}},
+		Traces:  Traces{SampleRatio: Share{Of: 1, Given: true}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{})); diff != "" {
 		t.Error(diff)

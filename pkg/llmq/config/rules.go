@@ -31,6 +31,7 @@ func (c *checker) check() {
 	c.queues()
 	c.lanes()
 	c.calls()
+	c.traces()
 	c.cassette()
 	c.deploy()
 }

@@ -104,7 +104,7 @@ func TestFaults_PepperAndSecrets(t *testing.T) {
 		},
 		{
 			"keys as they were", "local", local, local + "keys: []\n", nil,
-			[]string{`local:9:1: keys: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, jobs, lanes, timing, routing, governor, cassette, limiter, breaker, deploy`},
+			[]string{`local:9:1: keys: no such key; known here: kind, env, region, queues, valkey, storage, door, admin, id_hash_salt, key_pepper, producers, providers, models, jobs, lanes, timing, routing, governor, traces, cassette, limiter, breaker, deploy`},
 		},
 		{
 			"secret in the file", "aws", apiKey, "api_key: sk-live-123", nil,

@@ -8,7 +8,7 @@ import (
 
 // running is how lanes and attempts run.
 func running() []setting {
-	return slices.Concat(lanes(), retries(), live(), outages(), governing(), recordings())
+	return slices.Concat(lanes(), retries(), live(), outages(), governing(), traceRows(), recordings())
 }
 
 func lanes() []setting {

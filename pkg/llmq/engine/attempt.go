@@ -32,9 +32,11 @@ func (r *run) attempt(ctx context.Context) (*provider.Response, error) {
 	if !r.ahead.Load() {
 		r.look() // the claim counts it at once, should this worker die
 	}
+	span := r.beginSpan(target)
 	start := time.Now()
 	resp, err := r.exchange(ctx, target)
 	took := time.Since(start)
+	r.endSpan(span, resp, err)
 	r.advance(func(p *claims.Progress) { p.Provided += took })
 	r.traceAttempt(err, took)
 	return resp, err

@@ -22,6 +22,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 // Config bounds what the engine does.
@@ -36,7 +37,7 @@ type Config struct {
 	Fallback       fallback.Rules // where a request goes when its first target fails; zero is the model's own targets
 }
 
-// Deps are the engine's collaborators; all are required but Metrics and Rules.
+// Deps are the engine's collaborators; all are required but the last three.
 type Deps struct {
 	Valkey    redis.UniversalClient
 	Catalogue llmq.Catalogue
@@ -47,6 +48,7 @@ type Deps struct {
 	Providers map[string]provider.Provider // by configured name
 	Log       *slog.Logger
 	Metrics   *telemetry.Recorder // nil: nothing is counted
+	Traces    *tracing.Tracer     // nil: nothing is traced
 
 	// Rules are those that hold now. A call asks for them when it begins, and whenever it asks for a slot; the answer may
 	// take a look at the state store. Nil: Catalogue and Config.Fallback hold for good.

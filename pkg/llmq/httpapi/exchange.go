@@ -14,6 +14,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/auth"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 // exchange is one request and its answer. Nothing of it outlives ServeHTTP.
@@ -31,6 +32,7 @@ type exchange struct {
 	gone     bool // the caller takes no more of a stream
 	status   int
 	err      *llmq.Error // how it failed; nil after a success
+	span     tracing.Span
 }
 
 // health says that the door is there, to whoever asks.

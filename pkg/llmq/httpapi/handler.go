@@ -17,6 +17,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/auth"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/strictjson"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 // Calls runs requests.
@@ -83,7 +84,7 @@ func (c Config) faults() []error {
 	return faults
 }
 
-// Deps are what the door works with. All are required but Timeout, and Program stands for Keys and Rates.
+// Deps are what the door works with. All are required but Timeout and Traces, and Program stands for Keys and Rates.
 type Deps struct {
 	Calls Calls
 	Keys  *auth.Checker
@@ -97,7 +98,8 @@ type Deps struct {
 	// HashID names a user or a session: the door keeps no other form of them. An empty id
 	// stays empty.
 	HashID func(id string) string
-	Logger *slog.Logger // gets one record a request: never a body, a key or a prompt
+	Logger *slog.Logger    // gets one record a request: never a body, a key or a prompt
+	Traces *tracing.Tracer // nil: no request is traced, and a trace that it is part of goes on all the same
 }
 
 func (d Deps) faults() []error {
@@ -131,6 +133,7 @@ type Handler struct {
 	timeout   func(context.Context, string, llmq.Op, llmq.Lane) time.Duration
 	hashID    func(string) string
 	log       *slog.Logger
+	traces    *tracing.Tracer
 	since     time.Time // when the models were loaded; "created" of each in GET /v1/models
 	limits    strictjson.Limits
 }
@@ -143,7 +146,7 @@ func New(cfg Config, deps Deps) (*Handler, error) {
 		return nil, fmt.Errorf("make the door: %w", errors.Join(faults...))
 	}
 	return &Handler{
-		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, program: deps.Program, catalogue: deps.Catalogue, timeout: deps.Timeout, hashID: deps.HashID, log: deps.Logger,
+		cfg: cfg, calls: deps.Calls, keys: deps.Keys, rates: deps.Rates, program: deps.Program, catalogue: deps.Catalogue, timeout: deps.Timeout, hashID: deps.HashID, log: deps.Logger, traces: deps.Traces,
 		since: time.Now(), limits: strictjson.Default(),
 	}, nil
 }
@@ -214,4 +217,5 @@ func (h *Handler) finish(x *exchange) {
 		}
 	}
 	h.log.LogAttrs(x.r.Context(), level, "door", attrs...)
+	x.endSpan()
 }

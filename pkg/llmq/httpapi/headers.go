@@ -178,17 +178,7 @@ func readTrace(values []string) string {
 	if len(values) != 1 {
 		return ""
 	}
-	parts := strings.Split(values[0], "-")
-	if len(parts) < 4 || len(parts) > 4 && parts[0] == "00" || parts[0] == "ff" {
-		return ""
-	}
-	for i, n := range []int{2, 32, 16, 2} {
-		if len(parts[i]) != n || strings.Trim(parts[i], "0123456789abcdef") != "" {
-			return ""
-		}
-	}
-	if strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
-		return ""
-	}
-	return "00-" + parts[1] + "-" + parts[2] + "-00"
+	t, _ := llmq.ParseTrace(values[0])
+	t.Sampled = false
+	return t.String()
 }

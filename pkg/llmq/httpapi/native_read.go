@@ -150,7 +150,7 @@ func (h *Handler) readSubmission(x *exchange, c auth.Caller) (llmq.Request, erro
 	if err := mayChoose(c, r.Op, r.Body); err != nil {
 		return llmq.Request{}, within("body", err)
 	}
-	return r, nil
+	return h.beginSpan(x, r), nil
 }
 
 // refuseSteering refuses headers that mean something on the other wires: here they would be without effect, a guardrail too.

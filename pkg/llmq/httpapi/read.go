@@ -71,10 +71,10 @@ func (h *Handler) read(x *exchange, c auth.Caller) (llmq.Request, error) {
 	if err != nil {
 		return llmq.Request{}, err
 	}
-	return llmq.Request{
+	return h.beginSpan(x, llmq.Request{
 		ID: x.id, Tenant: c.Tenant(), KeyID: c.KeyID(), Allowed: c.Models(), Op: op, Model: ref, Lane: o.lane, Fallback: o.fallback,
 		Deadline: o.deadline, Body: body, Headers: headers, Stream: stream, User: h.hashID(o.user), Session: h.hashID(o.session), Trace: o.trace, OneOff: o.id == "",
-	}, nil
+	}), nil
 }
 
 // mayChoose refuses more choices than the caller's key may ask for: each has its own output, and is billed (IN3).

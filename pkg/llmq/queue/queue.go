@@ -38,6 +38,7 @@ type Message struct {
 	SentAt       time.Time // when it was first sent
 	SenderID     string    // who sent it, as the queue says
 	Attributes   map[string]string
+	Trace        string // W3C traceparent that the queue carried beside the body; "" is none
 }
 
 // Outgoing is a message to be sent.
@@ -46,6 +47,7 @@ type Outgoing struct {
 	Delay      time.Duration     // 0 to 15 min, whole seconds; sub-second parts are dropped
 	Group      string            // fairness group, hashed; "" is none
 	Attributes map[string]string // hints for people and tools; the body decides
+	Trace      string            // W3C traceparent, for whoever looks at the queue and not into the body; what is none is not carried
 }
 
 // Size is how many bytes of a queue's limit m takes: its body and its attributes, with their

@@ -49,7 +49,7 @@ func (p *Process) client(background queue.Queue, tune func(*client.Config, *clie
 	}
 	deps := client.Deps{
 		Valkey: p.valkey, Queue: p.queue, Background: background, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,
-		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store, Rules: p.clientRules,
+		Space: p.space, Capacity: p.capacity, Metrics: p.metrics, Store: p.store, Rules: p.clientRules, Traces: p.traces,
 	}
 	if p.Config.Routing.Direct != config.DirectOff {
 		if err := p.unmade(); err != nil { // now, and not in the first outage
@@ -80,7 +80,7 @@ func (p *Process) Door(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return httpapi.New(cfg, httpapi.Deps{Calls: c, Timeout: p.timeout, HashID: ids.Hash, Keys: checker, Rates: keyrate.New(p.valkey, p.space), Catalogue: p.Catalogue, Logger: p.Log})
+	return httpapi.New(cfg, httpapi.Deps{Calls: c, Timeout: p.timeout, HashID: ids.Hash, Keys: checker, Rates: keyrate.New(p.valkey, p.space), Catalogue: p.Catalogue, Logger: p.Log, Traces: p.traces})
 }
 
 func (p *Process) idHasher(ctx context.Context) (*idhash.Hasher, error) {

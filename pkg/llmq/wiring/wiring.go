@@ -30,6 +30,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/keys"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/offload"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/otlp"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/secrets"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
 	"github.com/llm-queue/llmq/pkg/llmq/live"
@@ -38,6 +39,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 // Process holds the parts that every kind of process shares. Connections are made on
@@ -63,6 +65,8 @@ type Process struct {
 	store    *telemetry.Store // watches valkey
 	space    keys.Space
 	engine   func() (*engine.Engine, error) // made at its first use: a door seldom needs it
+	traces   *tracing.Tracer                // nil: nothing is traced
+	exporter *otlp.Exporter                 // nil: the same
 	settings *live.Store
 	rules    *live.Watch[*rules]
 
@@ -118,6 +122,9 @@ func New(ctx context.Context, env []string, log *slog.Logger, opts ...Option) (*
 	p.bodies, p.results = p.storage()
 	p.hub = results.NewHub(p.results)
 	p.stops = claims.NewStops(p.valkey, p.space)
+	if err = p.startTraces(ctx); err != nil {
+		return nil, err
+	}
 	p.settings = live.New(p.valkey, p.space)
 	p.rules = p.watchRules()
 	return p, nil
@@ -133,9 +140,10 @@ func (p *Process) storage() (bodies, *results.Store) {
 	return bucket, results.New(p.valkey, p.space, bucket, p.Config.Storage.InlineMaxBytes)
 }
 
-// Close sends what waits to be sent and ends every connection.
+// Close sends what waits to be sent, messages and spans, and ends every connection.
 func (p *Process) Close() error {
 	p.batcher.Close()
+	p.closeTraces()
 	return errors.Join(p.hub.Close(), p.stops.Close(), p.valkey.Close())
 }
 

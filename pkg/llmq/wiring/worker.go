@@ -33,7 +33,7 @@ func (p *Process) Worker() (*worker.Worker, error) {
 		BodyBytes: config.FunctionMemory(p.env) / 2, // the other half is the runtime's, the event's and large replies'
 		Drain:     p.drain(),
 	}, worker.Deps{
-		Timeout: p.lastTimeout, Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store,
+		Timeout: p.lastTimeout, Queue: p.queue, Engine: e, Bodies: p.bodies, Keys: records, Log: p.Log, Metrics: p.metrics, Store: p.store, Traces: p.traces,
 		Pass:    e.Pass,
 		Replies: &worker.Replies{Valkey: p.valkey, Space: p.space, Results: p.results, Queue: p.queue, Bodies: p.bodies},
 	})
@@ -67,6 +67,7 @@ func (p *Process) makeEngine() (*engine.Engine, error) {
 	}, engine.Deps{
 		Rules: p.engineRules, Metrics: p.metrics,
 		Valkey: p.valkey, Catalogue: catalogue, Claims: p.claims, Stops: p.stops, Capacity: p.capacity, Results: p.results, Providers: providers, Log: p.Log,
+		Traces: p.traces,
 	})
 }
 

@@ -28,7 +28,7 @@ func (w *Worker) decode(m *delivery) (llmq.Request, *llmq.Ref, error) {
 	}
 	req := llmq.Request{
 		ID: env.ID, Tenant: tenant, KeyID: env.KeyID, Op: env.Op, Fallback: cmp.Or(env.Fallback, llmq.FallbackChain),
-		Body: env.Params, Headers: env.Headers, User: env.User, Session: env.Session, Trace: env.Trace, Generation: env.Generation,
+		Body: env.Params, Headers: env.Headers, User: env.User, Session: env.Session, Trace: traceOf(env, m), Generation: env.Generation,
 	}
 	here, ok := w.homes[m.Queue]
 	if !ok {

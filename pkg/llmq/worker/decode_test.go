@@ -120,10 +120,10 @@ func TestHandle_GivesTheEngineWhatTheMessageAsksFor(t *testing.T) {
 		},
 		{
 			"everything", "llm-chat-a",
-			`{"v":1,"id":"r","op":"embeddings","model":"chat-a@main","lane":"bg","fallback":"target","tenant":"acme","kid":"k","user":"u","session":"s","traceparent":"tp","params":{ "a" : 1.0,  "b":"<é" }}`,
+			`{"v":1,"id":"r","op":"embeddings","model":"chat-a@main","lane":"bg","fallback":"target","tenant":"acme","kid":"k","user":"u","session":"s","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","params":{ "a" : 1.0,  "b":"<é" }}`,
 			llmq.Request{
 				ID: "r", Tenant: "acme", KeyID: "k", Allowed: llmq.ModelSet{"chat-a"}, Op: llmq.OpEmbeddings, Model: llmq.ModelRef{Alias: "chat-a", Target: "main"}, Lane: llmq.LaneBG,
-				Fallback: llmq.FallbackTarget, Body: []byte(`{ "a" : 1.0,  "b":"<é" }`), User: "u", Session: "s", Trace: "tp",
+				Fallback: llmq.FallbackTarget, Body: []byte(`{ "a" : 1.0,  "b":"<é" }`), User: "u", Session: "s", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 			},
 			8 * time.Second,
 		},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 )
 
@@ -15,6 +16,7 @@ type delivery struct {
 	receipts []string     // of all copies
 	reply    *queue.Reply // where its producer is to be told how it ended; nil is nowhere
 	body     string       // key of the request's own body, once the request's end is stored; "" is none
+	ended    *llmq.Result // what the request has come to here; nil where it has not
 }
 
 // leases are those that hide every copy for a while.

@@ -18,6 +18,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/engine"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 )
 
 const (
@@ -84,7 +85,7 @@ type Config struct {
 	Drain     time.Duration          // how long what runs may go on after [Worker.Drain]; 0 is not at all
 }
 
-// Deps are the worker's collaborators; all are required but the last three.
+// Deps are the worker's collaborators; all are required from Queue to Log.
 type Deps struct {
 	Queue  messages
 	Engine runner
@@ -95,6 +96,7 @@ type Deps struct {
 	// lane's.
 	Timeout func(alias string, op llmq.Op, l llmq.Lane) time.Duration
 	Metrics *telemetry.Recorder // nil: nothing is counted
+	Traces  *tracing.Tracer     // nil: nothing is traced
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
 	Replies replier             // nil: producers are told nothing
 	// Pass reports whether a request is for another worker, with what to do, before anything is fetched for it. Nil: none is.
@@ -242,13 +244,15 @@ func (w *Worker) labels(m queue.Message) telemetry.Labels {
 
 // handle runs one message. What has not begun when waiting ends is released. settle ends its renewals, before its
 // visibility is set to anything else.
-func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Time, settle func()) Outcome {
+func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Time, settle func()) (out Outcome) {
 	log := w.Log.With("message_id", m.ID, "queue", string(m.Queue))
 	req, ref, err := w.decode(m)
 	if err != nil {
 		settle()
 		return w.refuse(ctx, log, m, req.Tenant, llmq.AsError(err))
 	}
+	ended := w.beginSpan(m, &req)
+	defer func() { ended(out) }()
 	if w.Pass != nil {
 		if v, isForAnother := w.Pass(req); isForAnother {
 			return w.end(ctx, log, m, req, ref, v, settle)
@@ -287,6 +291,7 @@ func (w *Worker) lose(ctx context.Context, log *slog.Logger, m *delivery, r llmq
 // end does with a message what the engine says.
 func (w *Worker) end(ctx context.Context, log *slog.Logger, m *delivery, req llmq.Request, ref *llmq.Ref, v engine.Verdict, settle func()) Outcome {
 	out := Outcome{MessageID: m.ID, Action: Keep, Reason: v.Reason}
+	m.ended = v.Result
 	switch v.Action {
 	case engine.Stored:
 		out.Action = Ack

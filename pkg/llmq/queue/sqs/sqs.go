@@ -59,6 +59,7 @@ func (c *Client) Send(ctx context.Context, q queue.Name, m queue.Outgoing) error
 	defer cancel()
 	in := &sqs.SendMessageInput{
 		QueueUrl: c.url(q), MessageBody: aws.String(string(m.Body)), DelaySeconds: delay(m), MessageAttributes: attributes(m), MessageGroupId: group(m),
+		MessageSystemAttributes: system(m),
 	}
 	if _, err := c.api.SendMessage(ctx, in); err != nil {
 		if _, ok := errors.AsType[*types.InvalidMessageContents](err); ok {
@@ -109,6 +110,7 @@ func (c *Client) sendBatch(ctx context.Context, q queue.Name, ms []queue.Outgoin
 		m := ms[i]
 		in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{
 			Id: entry(i), MessageBody: aws.String(string(m.Body)), DelaySeconds: delay(m), MessageAttributes: attributes(m), MessageGroupId: group(m),
+			MessageSystemAttributes: system(m),
 		})
 	}
 	b := batch{"send to", q, named, errs}
