@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/egress"
 	"github.com/llm-queue/llmq/pkg/llmq/provider"
 )
 
@@ -85,8 +86,8 @@ func (f Functions) Call(ctx context.Context, req provider.Request) (*provider.Re
 		return nil, failure(ctx, err)
 	case out == nil:
 		out = []byte("null")
-	case !json.Valid(out):
-		return nil, failure(ctx, Fatal(errors.New("its result is no JSON value")))
+	case !egress.Sound(out): // as of a model's reply: what is stored must be readable by whoever asks for it
+		return nil, failure(ctx, Fatal(errors.New("its result is no JSON value in UTF-8 of at most 1000 levels")))
 	}
 	return &provider.Response{Status: 200, ContentType: "application/json", Body: out}, nil
 }

@@ -43,6 +43,13 @@ func TestCall_GivesTheJobAndTakesItsResult(t *testing.T) {
 	}
 }
 
+// gives is a function whose result is text.
+func gives(text string) job.Func {
+	return func(context.Context, job.Run) ([]byte, error) { return []byte(text), nil }
+}
+
+const noResult = "its result is no JSON value in UTF-8 of at most 1000 levels"
+
 func TestCall_WhatAnErrorMeans(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -56,7 +63,11 @@ func TestCall_WhatAnErrorMeans(t *testing.T) {
 		"fatal":        {func(context.Context, job.Run) ([]byte, error) { return nil, errors.Join(job.Fatal(boom)) }, provider.CallFatal, 0, "boom"},
 		"later":        {func(context.Context, job.Run) ([]byte, error) { return nil, job.After(time.Minute, boom) }, provider.Retryable, time.Minute, "boom"},
 		"a panic":      {func(context.Context, job.Run) ([]byte, error) { panic("secret") }, provider.Retryable, 0, "it panicked with a string"},
-		"no JSON":      {func(context.Context, job.Run) ([]byte, error) { return []byte("done"), nil }, provider.CallFatal, 0, "its result is no JSON value"},
+		"no JSON":      {gives("done"), provider.CallFatal, 0, noResult},
+		"empty":        {gives(""), provider.CallFatal, 0, noResult},
+		"blank":        {gives(" \n"), provider.CallFatal, 0, noResult},
+		"not in UTF-8": {gives("\"\xff\""), provider.CallFatal, 0, noResult},
+		"too deep":     {gives(strings.Repeat("[", 9999) + strings.Repeat("]", 9999)), provider.CallFatal, 0, noResult}, // json.Valid takes it
 		"without word": {func(context.Context, job.Run) ([]byte, error) { return nil, errors.New("") }, provider.Retryable, 0, "it failed without a word"},
 		// A time-out of the function's own says nothing of the job's.
 		"own time-out": {func(context.Context, job.Run) ([]byte, error) { return nil, context.DeadlineExceeded }, provider.Retryable, 0, "context deadline exceeded"},
