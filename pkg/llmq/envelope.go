@@ -104,7 +104,7 @@ func (e Envelope) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode envelope %s: %w", Clip(e.ID, MaxIDBytes), err)
 	}
-	return escapeForSQS(out), nil
+	return Carriable(out), nil
 }
 
 // DecodeEnvelope reads a message's body, which the caller has put through a strict
@@ -248,9 +248,9 @@ func spliceLast(v any, name string, raw []byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// escapeForSQS replaces the two characters that are legal in JSON but not in an SQS
-// body. They can only stand inside strings, where the escape means the same.
-func escapeForSQS(b []byte) []byte {
+// Carriable is JSON as SQS takes it in a body: with escapes for the two characters that are legal in JSON and not there (U+FFFE,
+// U+FFFF). They can only stand inside strings, where the escape means the same.
+func Carriable(b []byte) []byte {
 	if !bytes.Contains(b, []byte("\xef\xbf")) { // both begin so, and hardly any text has it
 		return b
 	}

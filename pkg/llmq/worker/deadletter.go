@@ -28,7 +28,9 @@ func (w *Worker) deadLetter(ctx context.Context, log *slog.Logger, m queue.Messa
 		least[queue.AttrTenant] = tenant
 	}
 	full := maps.Clone(least)
-	full[queue.AttrError] = llmq.Clip(why.Message, 500)
+	if said := llmq.Clip(carriable(why.Message), 500); said != "" { // SQS takes no empty one
+		full[queue.AttrError] = said
+	}
 	if l.Attempts > 0 {
 		full[queue.AttrAttempts] = strconv.Itoa(l.Attempts)
 	}
@@ -60,6 +62,16 @@ func (w *Worker) deadLetter(ctx context.Context, log *slog.Logger, m queue.Messa
 	w.Metrics.Count(telemetry.DeadLetters, telemetry.Labels{Code: string(why.Code)}, 1)
 	log.Warn("dead-lettered", "reason", string(why.Code), "attempts", l.Attempts, "class", l.Class, "field", ours(why.Field), "sender", m.SenderID)
 	return nil
+}
+
+// carriable is text without the characters that SQS takes in no attribute, for a letter must not be lost over a provider's words.
+func carriable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // small is a message that names its body instead of holding it. It reports false where that can't be: the message is no envelope,

@@ -140,6 +140,29 @@ func TestHandle_WhatTheEngineBuriesTellsOfItsAttempts(t *testing.T) {
 	})
 }
 
+// A provider's words, or a job's, may hold what SQS takes in no attribute, or be none: the letter is sent all the same.
+func TestHandle_DeadLetterSaysOnlyWhatSQSCarries(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]map[string]string{
+		"a\uFFFEb\uFFFF \x00\x0b\tc": {"llmq_reason": "job_failed", "llmq_error": "ab \tc", "llmq_tenant": "t"},
+		"\uFFFF":                     {"llmq_reason": "job_failed", "llmq_tenant": "t"},
+		"":                           {"llmq_reason": "job_failed", "llmq_tenant": "t"},
+	} {
+		bubble(t, func(t *testing.T, w *world) {
+			w.run = func(context.Context, engine.Call) engine.Verdict {
+				return engine.Verdict{Action: engine.Refuse, Err: &llmq.Error{Code: llmq.CodeJobFailed, Message: said}}
+			}
+			w.Handle(t.Context(), []queue.Message{message("m", envelope("r"))})
+			if len(w.sent) != 1 {
+				t.Fatalf("sent %v", w.sent)
+			}
+			if diff := cmp.Diff(want, w.sent[0].Attributes); diff != "" {
+				t.Errorf("%q: attributes (-want +got):\n%s", said, diff)
+			}
+		})
+	}
+}
+
 // A member's name may be a prompt's text: the log names the envelope's own alone.
 func TestHandle_LogHoldsNoNamesOfABody(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ type replier interface {
 	Reply(ctx context.Context, r llmq.Request, to queue.Reply) error
 }
 
-// Replies tell producers how their requests ended (FEATURES A13): the stored result, as it is stored, on a queue of theirs or in
-// the data bucket. All fields are required.
+// Replies tell producers how their requests ended (FEATURES A13): the stored result, as it is stored, on a queue of theirs (but for
+// [llmq.Carriable]) or in the data bucket. All fields are required.
 type Replies struct {
 	Valkey  redis.UniversalClient
 	Space   space.Space
@@ -73,7 +73,7 @@ func (x *Replies) Reply(ctx context.Context, r llmq.Request, to queue.Reply) err
 		_, err = x.Bodies.Put(ctx, ReplyKey(r.Tenant, to.Alias, r.RID()), stored)
 	} else {
 		err = x.Queue.Send(ctx, to.Queue, queue.Outgoing{
-			Body: stored, Group: llmq.TenantHash(r.Tenant), Attributes: map[string]string{AttrRequestID: r.ID, "llmq_rid": string(r.RID())},
+			Body: llmq.Carriable(stored), Group: llmq.TenantHash(r.Tenant), Attributes: map[string]string{AttrRequestID: r.ID, "llmq_rid": string(r.RID())},
 		})
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ const (
 	replyFor = time.Hour
 	// replyKept is how long after its deadline a result lives that could not be told: as long as its done mark.
 	replyKept = 24 * time.Hour
-	notTold  = "reply_not_sent"
+	notTold   = "reply_not_sent"
 )
 
 // tell tells the message's producer how its request ended, if it asked for that, before the message is acknowledged. Where that can't be
