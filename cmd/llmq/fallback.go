@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -78,6 +79,9 @@ A file sets several models at once, all or none, and leaves the others as they a
 			d.DisallowUnknownFields()
 			if err := d.Decode(&r.Models); err != nil || r.Models == nil {
 				return usagef(`%s holds no rules by model, such as {"chat-a": {"chain": [{"model": "chat-b"}]}}: %v`, file, err)
+			}
+			if _, err := d.Token(); err != io.EOF { //nolint:errorlint // Token returns it bare
+				return usagef("%s holds more than one JSON value; nothing of it was set", file)
 			}
 		}
 		for _, m := range headroom {

@@ -69,6 +69,8 @@ func (a *app) runSendJob(ctx context.Context, name string, ask sending) error {
 		return usagef("which queue? --queue takes one that the configuration has under jobs; llmq queues lists all queues")
 	case ask.file == "":
 		return usagef("what is its payload? give --payload-file, or - for stdin")
+	case ask.wait < 0 || ask.wait > mostWait: // the door would say so too, once the job was sent
+		return usagef("--wait takes 0 to %d seconds", mostWait)
 	}
 	payload, err := a.bodyOf(&calling{op: opConverse, file: ask.file}, nil) // a body that is sent as it is
 	if err != nil {

@@ -32,6 +32,9 @@ func (a *app) request() *cobra.Command {
 	return c
 }
 
+// mostWait is how many seconds a door can be set to wait (door.wait_secs).
+const mostWait = 290
+
 // waitFlag is how long an answer may take until the call has ended.
 func waitFlag(c *cobra.Command) *int {
 	return c.Flags().Int("wait", 0, "seconds to wait for its end; 0 looks once")
