@@ -155,6 +155,37 @@ func TestSpans_HaveTheConventionsNames(t *testing.T) {
 	}
 }
 
+// E9: a run of a job is a span of its own, of no model and nobody's server; its failure is a kind, never the function's words.
+func TestAttempt_OfAJobTellsItsFunction(t *testing.T) {
+	t.Parallel()
+	r := request()
+	r.Op, r.Lane, r.Model = llmq.OpJob, llmq.LaneBulk, llmq.ModelRef{Alias: "text", Target: "words"}
+	a := Attempt{Target: llmq.Target{Model: "text", Name: "jobs", Provider: "jobs"}, ModelID: "words", Number: 2}
+	spans := recorded(t, func(tr *Tracer) {
+		tr.Attempt(r, a).Attempted(Answer{Reply: r.Body})
+		tr.Attempt(r, a).Attempted(Answer{Failure: "retryable"})
+	})
+	for i, failure := range []string{"", "retryable"} {
+		s := spans[i]
+		want := map[string]any{
+			"llmq.request_id": "r-1", "llmq.tenant": "team", "llmq.lane": "bulk", "llmq.model": "text@words", "llmq.target": "text@jobs", "llmq.attempt": int64(2),
+		}
+		status := codes.Unset
+		if failure != "" {
+			want["error.type"], status = failure, codes.Error
+		}
+		if s.Name() != "job words" || s.SpanKind() != trace.SpanKindInternal || s.Status().Code != status || s.Status().Description != "" {
+			t.Errorf("%s, %s, %+v", s.Name(), s.SpanKind(), s.Status())
+		}
+		if diff := cmp.Diff(want, attrs(s)); diff != "" {
+			t.Errorf("attributes (-want +got):\n%s", diff)
+		}
+		if s.Parent().SpanID().String() != "b7ad6b7169203331" {
+			t.Errorf("it is below %s", s.Parent().SpanID())
+		}
+	}
+}
+
 func TestDoor_FailsFrom500On(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -23,6 +23,7 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/results"
 	"github.com/llm-queue/llmq/pkg/llmq/retry"
+	"github.com/llm-queue/llmq/pkg/llmq/tracing"
 	"github.com/llm-queue/llmq/pkg/llmq/worker"
 )
 
@@ -85,6 +86,7 @@ type plant struct {
 	retry    retry.Policy
 	most     int        // slots of chat-a
 	rates    llmq.Rates // of chat-a
+	traces   *tracing.Tracer
 }
 
 func newPlant(t testing.TB, c redis.UniversalClient, most int, call func(context.Context, provider.Request) (*provider.Response, error)) *plant {
@@ -119,7 +121,7 @@ func (p *plant) worker(name string) *world {
 	log := slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	e, err := engine.New(engine.Config{Worker: name, AttemptTimeout: 60 * time.Second, RTCapacityWait: 30 * time.Second, Retry: p.retry}, engine.Deps{
 		Valkey: p.valkey, Catalogue: llmq.NewCatalogue(models), Claims: claims.New(p.space), Stops: p.stops, Capacity: capacity.New(p.space), Results: p.results,
-		Providers: map[string]provider.Provider{"p": p.provider}, Log: log,
+		Providers: map[string]provider.Provider{"p": p.provider}, Log: log, Traces: p.traces,
 	})
 	if err != nil {
 		p.t.Fatalf("new engine: %v", err)
@@ -129,7 +131,7 @@ func (p *plant) worker(name string) *world {
 	for l := range cfg.Timeouts {
 		cfg.Timeouts[l] = worker.Timeouts{Default: l.DefaultTimeout(), Max: l.MaxTimeout()}
 	}
-	w.Worker, err = worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: e, Bodies: bodies{w}, Keys: allowance{w}, Log: log})
+	w.Worker, err = worker.New(cfg, worker.Deps{Queue: fakeQueue{w}, Engine: e, Bodies: bodies{w}, Keys: allowance{w}, Log: log, Traces: p.traces})
 	if err != nil {
 		p.t.Fatalf("new worker: %v", err)
 	}

@@ -2,7 +2,7 @@
 // does: a span waits for nobody, a flush takes [FlushWithin], and a collector that fails is left alone for a while.
 //
 // The spans and their encoding are OpenTelemetry's SDK's. Its exporters are not used, for they retry in the background and
-// link all of gRPC; nor is its batch processor, whose timer would run on in a function that is frozen (ADR 0024).
+// link all of gRPC; nor is its batch processor, whose timer would run on in a function that is frozen (ADR 0025).
 package otlp
 
 import (
