@@ -123,6 +123,8 @@ func TestVerbs_GoldenAsJSONAndAsTables(t *testing.T) {
 		{"job-send-no-queue", nil, "job send words --payload-file testdata/body.json"},
 		{"job-send-no-payload", nil, "job send words --queue text"},
 		{"job-send-no-file", nil, "job send words --queue text --payload-file testdata/none.json"},
+		{"job-send-own-names", []string{"job-send-own-names"}, "job send words --queue text --payload-file testdata/payload.json --id report-11 --timeout-secs 600"},
+		{"job-send-no-object", nil, "job send words --queue text --payload-file testdata/null.json"},
 		{"job-send-long-wait", nil, "job send words --queue text --payload-file testdata/body.json --wait 291"},
 		{"job-send-usage", nil, "job send --queue text"},
 		{"job-status", []string{"job-dead"}, "job status report-11"},

@@ -72,9 +72,12 @@ func (a *app) runSendJob(ctx context.Context, name string, ask sending) error {
 	case ask.wait < 0 || ask.wait > mostWait: // the door would say so too, once the job was sent
 		return usagef("--wait takes 0 to %d seconds", mostWait)
 	}
-	payload, err := a.bodyOf(&calling{op: opConverse, file: ask.file}, nil) // a body that is sent as it is
+	payload, err := a.read(ask.file)
 	if err != nil {
 		return err
+	}
+	if object := map[string]json.RawMessage(nil); json.Unmarshal(payload, &object) != nil || object == nil {
+		return usagef("%s holds no JSON object", ask.file)
 	}
 	door, err := a.door(ctx)
 	if err != nil {

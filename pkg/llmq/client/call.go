@@ -157,7 +157,7 @@ func (c *Client) newRequest(ctx context.Context, op llmq.Op, model string, body 
 	if r.Fallback, err = llmq.ParseFallback(string(o.Fallback)); err != nil {
 		return r, err
 	}
-	if err := strictjson.Check(body, strictjson.Default()); err != nil {
+	if err := strictjson.Check(body, strictjson.For(op)); err != nil {
 		return r, fmt.Errorf("check the body: %w", err)
 	}
 	if r.Stream, err = opbody.Stream(op, body); err != nil {

@@ -14,7 +14,7 @@ import (
 // for byte, whatever its members are called.
 func TestNative_Job(t *testing.T) {
 	t.Parallel()
-	const payload = `{"stream": "x", "max_tokens": "many",  "file_id": 1.0}`
+	const payload = `{"stream": "x", "max_tokens": "many",  "file_id": 1.0, "Model": {"N": 1}, "N": "all", "\u0074ools": 7}`
 	b := setup(t, nil)
 	if w := b.submit(`{"op":"job","model":"reports@monthly","body":` + payload + `}`); w.Code != http.StatusAccepted {
 		t.Fatalf("%d %s", w.Code, w.Body)

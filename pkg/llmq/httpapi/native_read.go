@@ -244,7 +244,7 @@ func (h *Handler) readTerms(r *llmq.Request, s submission, now time.Time) (err e
 
 // readInner checks the wire's own body as its own route would, and that it names no other model.
 func (h *Handler) readInner(r *llmq.Request, model string) (err error) {
-	if err := strictjson.Check(r.Body, h.limits); err != nil {
+	if err := strictjson.Check(r.Body, strictjson.For(r.Op)); err != nil {
 		return within("body", err)
 	}
 	if m := gjson.GetBytes(r.Body, "model"); r.Op.Wire() == llmq.WireOpenAI && m.Exists() && (m.Type != gjson.String || m.Str != model) {

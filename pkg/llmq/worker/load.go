@@ -37,7 +37,7 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 			return false, err
 		}
 	}
-	if err := strictjson.Check(r.Body, strictjson.Default()); err != nil {
+	if err := strictjson.Check(r.Body, strictjson.For(r.Op)); err != nil {
 		return false, llmq.Errorf(llmq.CodeBadEnvelope, "%s: %s", field, llmq.AsError(err).Message).At(field)
 	}
 	r.Stream, err = readStream(*r)

@@ -41,6 +41,15 @@ func Default() Limits {
 	return Limits{Depth: 100, Members: 10_000, Object: true, Guarded: Fields()}
 }
 
+// For is what bounds the body of an op: [Default], but that a job's payload is its function's own, so that none of its names is anybody's field.
+func For(op llmq.Op) Limits {
+	l := Default()
+	if op == llmq.OpJob {
+		l.Guarded = nil
+	}
+	return l
+}
+
 // Fields lists the body fields that spend money or reach somewhere (SECURITY-DESIGN
 // IN5), over all wires, with the two that the door reads.
 func Fields() []string {

@@ -31,6 +31,23 @@ func members(n int) string {
 	return b.String() + "}"
 }
 
+// A6: of a job's payload no name is guarded, and all else holds.
+func TestFor_JobsNameTheirMembers(t *testing.T) {
+	t.Parallel()
+	for _, op := range llmq.Ops() {
+		for _, body := range []string{`{"Model":"a"}`, `{"N":1}`, `{"\u0074ools":[]}`} {
+			if err := Check([]byte(body), For(op)); (err == nil) != (op == llmq.OpJob) {
+				t.Errorf("%s of %s: %v", body, op, err)
+			}
+		}
+		for _, body := range []string{`{"a":1,"a":2}`, `[]`, nested(101, "")} {
+			if err := Check([]byte(body), For(op)); err == nil {
+				t.Errorf("%.20s of %s is let in", body, op)
+			}
+		}
+	}
+}
+
 // SEC09 and SEC10: two parsers must read one truth, and no text may be a weapon.
 func TestCheck_RefusesWhatReadersWouldDifferOn(t *testing.T) {
 	t.Parallel()
