@@ -18,6 +18,7 @@ type Part struct {
 
 // Taken is what a call has of a part.
 type Taken struct {
+	since time.Time // the outage whose budgets it drew on
 	slots []string
 	draws []draw
 }
@@ -36,7 +37,7 @@ func (p *Part) Take(a Ask, learned Learned, now time.Time) *Taken {
 	if p.callers < 1 || now.Before(p.since) {
 		return nil
 	}
-	taken := &Taken{draws: p.draws(a, learned)}
+	taken := &Taken{since: p.since, draws: p.draws(a, learned)}
 	for _, b := range slotsOf(a, learned) {
 		if p.inUse[b.of] >= b.most/p.callers {
 			return nil
@@ -58,13 +59,13 @@ func (p *Part) Take(a Ask, learned Learned, now time.Time) *Taken {
 }
 
 // Give returns what a call had that has ended. used is what it cost in tokens, or [Unknown]: then it stays charged as it
-// was reserved.
+// was reserved. Of a later outage's budgets it drew nothing, so nothing goes back to them.
 func (p *Part) Give(t *Taken, used int) {
 	for _, name := range t.slots {
 		p.inUse[name]--
 	}
 	for _, d := range t.draws {
-		if b := p.budgets[d.of]; b != nil && d.tokens && used != Unknown {
+		if b := p.budgets[d.of]; b != nil && t.since.Equal(p.since) && d.tokens && used != Unknown {
 			b.level += float64(d.cost - used)
 		}
 	}

@@ -106,6 +106,28 @@ func TestPart_GivesBack(t *testing.T) {
 	}
 }
 
+// DS56: what a call of one outage did not use is no part of the next one's budget, on which it never drew.
+func TestPart_GivesNothingBackToALaterOutage(t *testing.T) {
+	t.Parallel()
+	var p Part
+	p.Share(1, aTime)
+	ask := Ask{Target: budgeted(llmq.Rates{TPM: 6000}), Lane: llmq.LaneRT, Tokens: 500}
+	early := p.Take(ask, learned(20), aTime.Add(time.Hour))
+	if early == nil {
+		t.Fatal("the first is refused")
+	}
+	again := aTime.Add(2 * time.Hour)
+	p.Share(1, again)
+	ask.Tokens = 100 // of the 100 that came in a second
+	if p.Take(ask, learned(20), again.Add(time.Second)) == nil {
+		t.Fatal("what there is is refused")
+	}
+	p.Give(early, 0)
+	if p.Take(ask, learned(20), again.Add(time.Second)) != nil {
+		t.Error("tokens of the outage before are spent")
+	}
+}
+
 // C9, DS56: whatever callers do, all of them together stay under each cap and each budget; and who is one of no more than there is to
 // share gets something.
 func TestPart_TogetherNeverMoreThanTheWhole(t *testing.T) {
