@@ -19,6 +19,7 @@ type Part struct {
 // Taken is what a call has of a part.
 type Taken struct {
 	since time.Time // the outage whose budgets it drew on
+	at    time.Time
 	slots []string
 	draws []draw
 }
@@ -37,7 +38,7 @@ func (p *Part) Take(a Ask, learned Learned, now time.Time) *Taken {
 	if p.callers < 1 || now.Before(p.since) {
 		return nil
 	}
-	taken := &Taken{since: p.since, draws: p.draws(a, learned)}
+	taken := &Taken{since: p.since, at: now, draws: p.draws(a, learned)}
 	for _, b := range slotsOf(a, learned) {
 		if p.inUse[b.of] >= b.most/p.callers {
 			return nil
@@ -59,14 +60,19 @@ func (p *Part) Take(a Ask, learned Learned, now time.Time) *Taken {
 }
 
 // Give returns what a call had that has ended. used is what it cost in tokens, or [Unknown]: then it stays charged as it
-// was reserved. Of a later outage's budgets it drew nothing, so nothing goes back to them.
+// was reserved. To a later outage's budgets, and to a later minute's of the calendar, nothing goes back, for it drew nothing of them.
 func (p *Part) Give(t *Taken, used int) {
 	for _, name := range t.slots {
 		p.inUse[name]--
 	}
 	for _, d := range t.draws {
-		if b := p.budgets[d.of]; b != nil && t.since.Equal(p.since) && d.tokens && used != Unknown {
-			b.level += float64(d.cost - used)
+		b, back := p.budgets[d.of], d.cost-used
+		if b == nil || !d.tokens || used == Unknown {
+			continue
+		}
+		earlier := !t.since.Equal(p.since) || d.fixed && b.at.Truncate(time.Minute).After(t.at)
+		if !earlier || back < 0 { // more than was reserved is charged whenever it is known
+			b.level += float64(back)
 		}
 	}
 }

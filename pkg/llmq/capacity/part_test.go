@@ -128,6 +128,41 @@ func TestPart_GivesNothingBackToALaterOutage(t *testing.T) {
 	}
 }
 
+// A minute of the calendar has what it is given and no tokens of the one before, as in the store's own count; more than was reserved it is charged.
+func TestPart_GivesNothingBackToALaterMinute(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		later      time.Duration // the end, after the begin
+		used, left int           // of 1000 a minute, 600 of which were drawn at the begin and 700 are at the end where that is in another minute
+	}{
+		{later: 10 * time.Second, used: 100, left: 900},
+		{later: time.Minute, used: 100, left: 300},
+		{later: time.Minute, used: 800, left: 100},
+	} {
+		var p Part
+		p.Share(1, aTime)
+		begin := aTime.Add(5 * time.Minute)
+		ask := Ask{Target: budgeted(llmq.Rates{TPM: 1000, Fixed: true}), Lane: llmq.LaneRT, Tokens: 600}
+		early := p.Take(ask, learned(20), begin)
+		if early == nil {
+			t.Fatal("the first is refused")
+		}
+		if tc.later >= time.Minute {
+			ask.Tokens = 700
+			if p.Take(ask, learned(20), begin.Add(tc.later)) == nil {
+				t.Fatal("the next minute's is refused")
+			}
+		}
+		p.Give(early, tc.used)
+		if ask.Tokens = tc.left + 1; p.Take(ask, learned(20), begin.Add(tc.later)) != nil {
+			t.Errorf("%+v: more is left", tc)
+		}
+		if ask.Tokens = tc.left; p.Take(ask, learned(20), begin.Add(tc.later)) == nil {
+			t.Errorf("%+v: less is left", tc)
+		}
+	}
+}
+
 // C9, DS56: whatever callers do, all of them together stay under each cap and each budget; and who is one of no more than there is to
 // share gets something.
 func TestPart_TogetherNeverMoreThanTheWhole(t *testing.T) {
