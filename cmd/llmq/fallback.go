@@ -80,7 +80,7 @@ A file sets several models at once, all or none, and leaves the others as they a
 			if err := d.Decode(&r.Models); err != nil || r.Models == nil {
 				return usagef(`%s holds no rules by model, such as {"chat-a": {"chain": [{"model": "chat-b"}]}}: %v`, file, err)
 			}
-			if _, err := d.Token(); err != io.EOF { //nolint:errorlint // Token returns it bare
+			if _, err := d.Token(); err != io.EOF {
 				return usagef("%s holds more than one JSON value; nothing of it was set", file)
 			}
 		}

@@ -30,7 +30,7 @@ type Run struct {
 // The context ends with the job's deadline, its queue's timeout, its cancellation, the loss of its claim and the
 // stop of its worker. Func must return soon after: until it does it holds its slot, and its process.
 //
-// What it returns is the job's result, one JSON value; nil is null. An error has the job run again after a wait, until it has failed
+// What it returns is the job's result, one JSON value in UTF-8 of at most 1000 levels; nil is null. An error has the job run again after a wait, until it has failed
 // timing.max_receives times: then it is dead-lettered. [Fatal] and [After] say otherwise. The error's text is told to whoever asks for
 // the job's end, so it must hold no secret. A panic is an error as any other; its value is logged nowhere.
 type Func func(ctx context.Context, r Run) (result []byte, err error)
