@@ -153,6 +153,9 @@ func (a *app) bodyOf(ask *calling, args []string) ([]byte, error) {
 	}
 	switch {
 	case json.Unmarshal(body, &says) != nil:
+		if ask.file == "-" {
+			return nil, usagef("stdin holds no JSON object")
+		}
 		return nil, usagef("%s holds no JSON object", ask.file)
 	case ask.bedrock():
 		return body, nil

@@ -24,9 +24,10 @@ func (a *app) job() *cobra.Command {
 	}
 	status := a.showRequest()
 	status.Use, status.Short = "status ID", "Where a job stands"
-	status.Long = "Where a job stands: its state, its runs, its next try, what went wrong, and the worker that ran it, whose log stream has that name."
+	status.Long = "Where a job stands: its state, its runs, its next try, what went wrong, and the worker that ran it, whose log stream has that name.\n" +
+		"Locally its log is among what make run RUNFLAGS=-v prints."
 	status.Example = "  llmq job status report-2026-11 --wait 60"
-	result := a.requestResult()
+	result := a.requestResult("job status")
 	result.Short, result.Example = "The result of a job that is done", "  llmq job result report-2026-11 --wait 60"
 	result.Long = "The result of a job that is done, as its function returned it. A job that has ended otherwise fails here as it did."
 	cancel := a.cancelRequest()
@@ -58,7 +59,7 @@ of stdin. The result is kept for a day. A job runs at least once; sent again und
 	f.StringVarP(&ask.queue, "queue", "q", "", "the queue of jobs, as the configuration names it under jobs")
 	f.StringVarP(&ask.file, "payload-file", "f", "", "the payload, a JSON object; - is stdin")
 	f.StringVar(&ask.id, "id", "", "the job's id; one is made where none is given")
-	f.IntVar(&ask.timeoutSecs, "timeout-secs", 0, "until when it must be done; 0 is the queue's own")
+	f.IntVar(&ask.timeoutSecs, "timeout-secs", 0, "seconds in which it must be done; 0 is the queue's own deadline")
 	f.IntVar(&ask.wait, "wait", 0, "seconds to wait for its end; 0 only sends it")
 	return c
 }

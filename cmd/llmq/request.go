@@ -28,7 +28,7 @@ func (a *app) request() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(a.showRequest(), a.requestResult(), a.cancelRequest())
+	c.AddCommand(a.showRequest(), a.requestResult("request show"), a.cancelRequest())
 	return c
 }
 
@@ -80,7 +80,8 @@ as it is, which is no error.`,
 	}
 }
 
-func (a *app) requestResult() *cobra.Command {
+// requestResult fetches a reply; show is the verb that tells where the call stands.
+func (a *app) requestResult(show string) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "result ID",
 		Short:   "The reply of a call that is done",
@@ -100,7 +101,7 @@ func (a *app) requestResult() *cobra.Command {
 		}
 		defer resp.Body.Close() // it was read to its end, or the read's error is returned
 		if resp.StatusCode == http.StatusAccepted {
-			return fmt.Errorf("the call has not ended; --wait waits for it, llmq request show %s tells where it stands", args[0])
+			return fmt.Errorf("it has not ended; --wait waits for it, llmq %s %s tells where it stands", show, args[0])
 		}
 		reply, err := io.ReadAll(resp.Body)
 		if err != nil {
