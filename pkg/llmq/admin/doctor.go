@@ -166,7 +166,7 @@ func (d *Doctor) store(ctx context.Context, isNew bool) []Finding {
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func storeFault(check, subject string, err error) Finding {
-	f := Finding{Check: check, Subject: subject, Verdict: Fail, Detail: llmq.Clip(err.Error(), 200), Next: "see whether the cache runs and its security group lets the functions in"}
+	f := Finding{Check: check, Subject: subject, Verdict: Fail, Detail: llmq.Clip(err.Error(), 200), Next: "see whether it runs and, on AWS, whether its security group lets the functions in"}
 	switch {
 	case strings.HasPrefix(err.Error(), "NOPERM"):
 		f.Next = "the function's user of the cache lacks a right: deploy the stack again, so that both are of one release"
@@ -207,7 +207,7 @@ func lookAtQueue(q QueueState) []Finding {
 	if q.Error != "" {
 		out = append(out, found(Fail, q.Error, "see whether the queue is there: deploy the stack again"))
 	} else if q.DeadLetters > 0 {
-		out = append(out, found(Warn, fmt.Sprintf("%d dead letters", q.DeadLetters), "llmq queues redrive "+string(q.Queue)+" --dry-run tells why"))
+		out = append(out, found(Warn, fmt.Sprintf("dead letters: %d", q.DeadLetters), "llmq queues dead "+string(q.Queue)+" shows why"))
 	}
 	switch {
 	case q.Source.Error != "":
