@@ -81,7 +81,7 @@ func TestRun_ServesAndLeavesNothingBehind(t *testing.T) {
 	for _, want := range []string{
 		`(?m)^200 OK in \d+ ms$`, `(?m)^X-Llmq-Target: main$`, `\[fake-chat-1\] hello, queue`,
 		`(?m)^export OPENAI_BASE_URL=http://127\.0\.0\.1:` + port + `/v1 OPENAI_API_KEY=llmq_\S+ AWS_ENDPOINT_URL_BEDROCK_RUNTIME=https://127\.0\.0\.1:\d+ AWS_BEARER_TOKEN_BEDROCK=llmq_\S+ AWS_CA_BUNDLE=\S+ AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1$`,
-		`(?m)^export LLMQ_ADMIN_URL=http://127\.0\.0\.1:\d+ LLMQ_ADMIN_KEY=llmq_\S+ AWS_ENDPOINT_URL_SQS=http://127\.0\.0\.1:\d+ AWS_ENDPOINT_URL_LAMBDA=http://127\.0\.0\.1:\d+ `,
+		`(?m)^export LLMQ_ADMIN_URL=http://127\.0\.0\.1:\d+ LLMQ_ADMIN_KEY=llmq_\S+ AWS_ENDPOINT_URL_SQS=http://127\.0\.0\.1:\d+ AWS_ENDPOINT_URL_LAMBDA=http://127\.0\.0\.1:\d+ AWS_ENDPOINT_URL_S3=http://127\.0\.0\.1:\d+ `,
 		`(?m)^ready http://127\.0\.0\.1:` + port + `$`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
