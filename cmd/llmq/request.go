@@ -49,7 +49,7 @@ are in the log group of its lane's worker, in the stream that is named as the wo
 the call, in the door's group (llmq-ENV-enqueue) too. LLMQ_LOG_LEVEL=debug has functions log every step. Locally they are what make run
 RUNFLAGS=-v prints.`,
 		Example: "  llmq request show req_q52xeo5rdvgxaauezhfkunutf4 --wait 60",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneID,
 	}
 	wait := waitFlag(c)
 	c.RunE = a.does(func(ctx context.Context, args []string) error {
@@ -69,7 +69,7 @@ func (a *app) cancelRequest() *cobra.Command {
 		Long: `Cancel a call for everybody who waits for it: one that is queued is not run, one that runs is stopped. One that has ended stays
 as it is, which is no error.`,
 		Example: "  llmq request cancel req_q52xeo5rdvgxaauezhfkunutf4",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneID,
 		RunE: a.does(func(ctx context.Context, args []string) error {
 			raw, err := a.askCall(ctx, http.MethodDelete, args[0], 0)
 			if err != nil {
@@ -87,7 +87,7 @@ func (a *app) requestResult(show string) *cobra.Command {
 		Short:   "The reply of a call that is done",
 		Long:    "The reply of a call that is done, as its provider gave it. A call that has ended otherwise fails here as it did.",
 		Example: "  llmq request result req_q52xeo5rdvgxaauezhfkunutf4 --wait 60",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneID,
 	}
 	wait := waitFlag(c)
 	c.RunE = a.does(func(ctx context.Context, args []string) error {
@@ -118,6 +118,17 @@ func (a *app) requestResult(show string) *cobra.Command {
 		return err
 	})
 	return c
+}
+
+// oneID takes an id: a variable that is empty names no call, and asks for none.
+func oneID(c *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(c, args); err != nil {
+		return err
+	}
+	if args[0] == "" {
+		return usagef("which call? the id is empty")
+	}
+	return nil
 }
 
 func callPath(id, part string, wait int) string {
