@@ -193,7 +193,9 @@ func TestDoor_FailsFrom500On(t *testing.T) {
 		code   llmq.Code
 		want   codes.Code
 	}{
-		{200, "", codes.Unset}, {404, llmq.CodeModelNotFound, codes.Unset}, {503, llmq.CodeNoCapacity, codes.Error},
+		{200, "", codes.Unset},
+		{404, llmq.CodeModelNotFound, codes.Unset},
+		{503, llmq.CodeNoCapacity, codes.Error},
 		{200, llmq.CodeStreamBroken, codes.Error}, // of a stream that had begun
 	} {
 		s := recorded(t, func(tr *Tracer) { tr.Door("POST", "/x", time.Now(), request()).Answered(tt.status, tt.code) })[0]

@@ -68,7 +68,7 @@ func TestTrace_ATakeoverGoesOnWithIt(t *testing.T) {
 					for _, kv := range s.Attributes() {
 						switch kv.Key {
 						case "llmq.receive_count", "llmq.takeovers", "llmq.attempt", "llmq.outcome", "llmq.worker", "error.type":
-							line += fmt.Sprintf(" %s=%s", kv.Key, kv.Value.Emit())
+							line += fmt.Sprintf(" %s=%s", kv.Key, kv.Value.String())
 						}
 					}
 					got = append(got, line)

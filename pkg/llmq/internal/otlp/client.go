@@ -67,7 +67,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 	if err != nil {
 		return fmt.Errorf("send spans: %w", err)
 	}
-	defer resp.Body.Close()                                                                  //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	if _, err := io.CopyN(io.Discard, resp.Body, answerBytes); err != nil && err != io.EOF { //nolint:errorlint // CopyN returns it bare
 		return fmt.Errorf("read the collector's answer: %w", err)
 	}

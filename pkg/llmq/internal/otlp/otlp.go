@@ -61,7 +61,7 @@ type Exporter struct {
 }
 
 // New makes an exporter. ctx bounds the making alone, which calls nobody.
-func New(ctx context.Context, cfg Config) (*Exporter, error) {
+func New(ctx context.Context, cfg Config) (*Exporter, error) { //nolint:contextcheck // what it starts runs until Close
 	e := &Exporter{client: newClient(cfg.Endpoint), log: cfg.Log, wake: make(chan struct{}, 1), stop: func() {}}
 	e.sends = otlptrace.NewUnstarted(e.client)
 	if err := e.sends.Start(ctx); err != nil {
@@ -80,7 +80,7 @@ func New(ctx context.Context, cfg Config) (*Exporter, error) {
 	ratio := sdk.TraceIDRatioBased(cfg.Ratio)
 	e.provider = sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(ratio, sdk.WithRemoteParentNotSampled(ratio))), sdk.WithResource(res), sdk.WithSpanProcessor(keeper{e}))
 	if cfg.Every > 0 {
-		running, stop := context.WithCancel(context.Background()) //nolint:contextcheck // it runs until Close
+		running, stop := context.WithCancel(context.Background())
 		e.stop = stop
 		e.running.Go(func() { e.run(running, cfg.Every) })
 	}
