@@ -167,3 +167,17 @@ func TestRun_BadPortSaysWhatIsRight(t *testing.T) {
 		}
 	}
 }
+
+// G3: what is printed for a shell is one word for each variable there, JSON and quotes included.
+func TestExports_AreOneWordEach(t *testing.T) {
+	t.Parallel()
+	const settings = `{"models":{"chat-a":{"rpm":60}}} it's $HOME`
+	line := exports([]string{"LLMQ_PLAIN=/tmp/a-b.yaml", "LLMQ_EMPTY=", "LLMQ_SETTINGS=" + settings})
+	got, err := exec.CommandContext(t.Context(), "bash", "-c", line+`; printf '%s|%s|%s' "$LLMQ_PLAIN" "$LLMQ_EMPTY" "$LLMQ_SETTINGS"`).Output()
+	if want := "/tmp/a-b.yaml||" + settings; err != nil || string(got) != want {
+		t.Errorf("%s\nmakes %s, %v; want %s", line, got, err, want)
+	}
+	if !strings.HasPrefix(line, "export LLMQ_PLAIN=/tmp/a-b.yaml LLMQ_EMPTY= ") {
+		t.Errorf("plain values are quoted: %s", line)
+	}
+}

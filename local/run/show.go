@@ -88,7 +88,22 @@ func printReady(out io.Writer, r *rig.Rig) {
 	fmt.Fprintf(out, "export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s AWS_ENDPOINT_URL_BEDROCK_RUNTIME=%s AWS_BEARER_TOKEN_BEDROCK=%s AWS_CA_BUNDLE=%s AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
 		r.URL, r.Key, r.TLSURL, r.Key, r.CAFile)
 	fmt.Fprintln(out, "# for Go programs that send to the queues themselves (wiring.Open, tenant \"default\"), besides the operators' line:")
-	fmt.Fprintf(out, "export %s\n", strings.Join(r.Environ(), " "))
+	fmt.Fprintln(out, exports(r.Environ()))
 	fmt.Fprintf(out, "metrics %s\n", r.MetricsURL)
 	fmt.Fprintf(out, "ready %s\n", r.URL)
+}
+
+// exports is a line that a shell takes: a value may be JSON, as LLMQ_SETTINGS is.
+func exports(env []string) string {
+	line := "export"
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		if strings.ContainsFunc(value, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-./:=@%+,", r)
+		}) {
+			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		}
+		line += " " + name + "=" + value
+	}
+	return line
 }
