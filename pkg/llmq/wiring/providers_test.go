@@ -25,7 +25,7 @@ func TestProviders_OfATypeOfOnesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := made["own"].Call(t.Context(), provider.Request{})
+	reply, err := made["own"].Call(t.Context(), provider.Request{Body: []byte(`{}`)})
 	if err != nil || string(reply.Body) != `{"by":"acme"}` {
 		t.Errorf("%+v %v", reply, err)
 	}
