@@ -57,6 +57,9 @@ func s11(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
+	if err := w.warm(ctx); err != nil {
+		return err
+	}
 	good := server.Phase{Latency: server.Latency{Mean: 100 * time.Millisecond}}
 	throttled := good
 	throttled.For, throttled.ThrottleShare = bad, 1
@@ -68,7 +71,7 @@ func s11(ctx context.Context, t *trial) error {
 		return err
 	}
 	took := time.Since(began)
-	at := w.seenAt("")
+	at := slices.DeleteFunc(w.seenAt(""), func(at time.Time) bool { return at.Before(began) }) // without those that warmed it up
 	var longest time.Duration
 	during := 0
 	for i := range at[:len(at)-1] {

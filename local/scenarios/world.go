@@ -97,12 +97,13 @@ func request(id string, lane llmq.Lane, within time.Duration) llmq.Request {
 
 // call is one over HTTPS.
 type call struct {
-	ID     string // the Idempotency-Key, and what it says
-	Lane   llmq.Lane
-	Within time.Duration // its deadline; 0 is the lane's
-	Path   string        // "" is a chat
-	Body   []byte        // nil says the id
-	Key    string        // the caller's; "" is that of tenant default
+	ID      string // the Idempotency-Key, and what it says
+	Lane    llmq.Lane
+	Within  time.Duration // its deadline; 0 is the lane's
+	Path    string        // "" is a chat
+	Body    []byte        // nil says the id
+	Key     string        // the caller's; "" is that of tenant default
+	Session string        // "" is none
 }
 
 // answer is what a caller got.
@@ -149,6 +150,9 @@ func (w *world) Ask(ctx context.Context, c call) answer {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", c.ID)
 	req.Header.Set("X-LLMQ-Lane", string(c.Lane))
+	if c.Session != "" {
+		req.Header.Set("X-LLMQ-Session", c.Session)
+	}
 	if c.Within > 0 {
 		req.Header.Set("X-LLMQ-Timeout-Secs", strconv.Itoa(int(c.Within/time.Second)))
 	}
