@@ -335,6 +335,9 @@ func s49(ctx context.Context, t *trial) error {
 	}); err != nil {
 		return err
 	}
+	if err := t.Pause(ctx, 2*time.Second); err != nil { // a poll that the change has just ended takes what it is given with it, for 330 s
+		return err
+	}
 	ids := rig.Numbered("bg", t.Size(1000, 500))
 	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, ids); err != nil {
 		return err
