@@ -47,7 +47,8 @@ func (a *app) deadTables(d admin.DeadLetters) []table.Table {
 		}
 		t.Rows = append(t.Rows, []table.Cell{
 			reason, count(l.Attempts, table.Plain), table.Text(printable(l.LastClass)), table.Text(printable(l.ID)), table.Text(printable(l.Tenant)),
-			{Text: l.Died.UTC().Format(time.DateTime), Style: table.Faint}, {Text: printable(l.Error), Style: table.Faint},
+			{Text: l.Died.UTC().Format(time.DateTime), Style: table.Faint},
+			{Text: printable(l.Error), Style: table.Faint},
 		})
 	}
 	if n := d.Left - len(d.Letters); n > 0 {

@@ -89,8 +89,7 @@ func deployed(t *testing.T, d admin.Deployment) (admins, door string) {
 
 // G1, E5: what only an identity of the account may see: each fault with its next step, what may not be read told as that, and the exit
 // code of what failed. The answers are in the form that AWS's models of the services give; no account was asked.
-func TestDoctor_OnAWS(t *testing.T) {
-	// not parallel: the SDK reads the process's environment
+func TestDoctor_OnAWS(t *testing.T) { //nolint:paralleltest // the SDK reads the process's environment
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-central-1",
 		"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",

@@ -289,7 +289,7 @@ func (at account) secrets(ctx context.Context) []admin.Finding {
 	for _, s := range at.Secrets {
 		var told struct {
 			DeletedDate        *float64
-			VersionIdsToStages map[string][]string //nolint:revive // AWS's name
+			VersionIdsToStages map[string][]string
 		}
 		region := at.Region
 		if parts := strings.Split(s.ARN, ":"); len(parts) > 3 {

@@ -119,6 +119,7 @@ func TestVerbs_GoldenAsJSONAndAsTables(t *testing.T) {
 		{"request-result-cancelled", []string{"request-result-cancelled"}, "request result report-8"},
 		{"job-send", []string{"job-send"}, "job send words --queue text --payload-file testdata/body.json --id report-11 --timeout-secs 600"},
 		{"job-send-wait", []string{"job-send", "job-done"}, "job send words --queue text --payload-file - --id report-11 --timeout-secs 600 --wait 30"},
+		{"job-send-dead", []string{"job-send", "job-dead-waited"}, "job send words --queue text --payload-file testdata/body.json --id report-11 --timeout-secs 600 --wait 30"},
 		{"job-send-unknown", []string{"job-unknown-queue"}, "job send words --queue test --payload-file testdata/body.json"},
 		{"job-send-no-queue", nil, "job send words --payload-file testdata/body.json"},
 		{"job-send-no-payload", nil, "job send words --queue text"},

@@ -95,7 +95,22 @@ func (a *app) runSendJob(ctx context.Context, name string, ask sending) error {
 			return err
 		}
 	}
-	return answer(a, raw, callTables)
+	if err := answer(a, raw, callTables); err != nil {
+		return err
+	}
+	return ended(raw)
+}
+
+// ended is the error of a job that has ended badly: who waits for one in a script wants to know by the exit code.
+func ended(raw json.RawMessage) error {
+	var job callAnswer
+	if err := json.Unmarshal(raw, &job); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if job.Error == nil {
+		return nil
+	}
+	return fmt.Errorf("the job ended as %s: %s (%s)", job.State, job.Error.Message, job.Error.Code)
 }
 
 // awaitJob asks for where a job that was sent stands once it has ended, or the wait is over.

@@ -47,7 +47,10 @@ func metricsTables(v admin.MetricsView) []table.Table {
 		t.Rows = append(t.Rows, []table.Cell{table.Text(string(m.Name)), table.Text(m.Kind), table.Text(strings.Join(m.Labels, ", ")), table.Text(series), {Text: note, Style: table.Faint}})
 	}
 	t.Rows = append(t.Rows, []table.Cell{
-		table.Text("in all"), {}, {}, table.Text(fmt.Sprint(v.Series)),
+		table.Text("in all"),
+		{},
+		{},
+		table.Text(fmt.Sprint(v.Series)),
 		{Text: fmt.Sprintf("$%.2f/month", v.Dollars)},
 	})
 	return []table.Table{t}

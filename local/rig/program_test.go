@@ -98,7 +98,7 @@ func (p *program) count(how string) int {
 func startProgram(t *testing.T, r *rig.Rig) *program {
 	t.Helper()
 	p := &program{said: map[string]int{}}
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(r.Environ(), asProgram+"=1", "AWS_ACCESS_KEY_ID="+cloud.Producer, "AWS_SECRET_ACCESS_KEY=local")
 	cmd.Stderr = p
 	in, err := cmd.StdinPipe()

@@ -34,7 +34,7 @@ type talkative struct {
 
 func newTalkative(t *testing.T) talkative {
 	t.Helper()
-	provider := httptest.NewServer(http.HandlerFunc(misbehave()))
+	provider := httptest.NewServer(misbehave())
 	t.Cleanup(provider.Close)
 	out := &lines{}
 	r, err := rig.Start(within(t, time.Minute), rig.Options{

@@ -24,12 +24,18 @@ func bursts() []scenario {
 		{ID: "S07", What: "a provider that takes 60 calls at once, bg backlog, no cap set: the learned limit settles near 60 and does not swing", Run: s07, Quiet: true},
 		{ID: "S22", What: "a burst of 50 bg calls on cold functions: a caller of rt beside it is not held up; its slowest call is cold_burst_lag_ms", Run: s22, Quiet: true},
 		{ID: "S27", What: "calls in all lanes at a steady rate for 3 minutes (short: 20 s), 6,000 a minute (short: 1,200): rt's wait p95 within 100 ms of an idle system's, no claim is lost by a live owner", Run: s27, Quiet: true},
-		{ID: "S35", What: "10,000 bg calls at once (short: 1,000), 2 % throttled by chance, " + provider + ": all are served, at 95 % of the rate of one who knows the limit", Quiet: true,
-			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.02, false) }},
-		{ID: "S35b", What: "the same with 30 % throttled by chance and a worker killed by -9: at least 99.9 % are served", Quiet: true,
-			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.3, true) }},
-		{ID: "S35c", What: "the burst of S35 with nobody killed: no claim is taken over from a live owner", Quiet: true,
-			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.02, false) }},
+		{
+			ID: "S35", What: "10,000 bg calls at once (short: 1,000), 2 % throttled by chance, " + provider + ": all are served, at 95 % of the rate of one who knows the limit", Quiet: true,
+			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.02, false) },
+		},
+		{
+			ID: "S35b", What: "the same with 30 % throttled by chance and a worker killed by -9: at least 99.9 % are served", Quiet: true,
+			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.3, true) },
+		},
+		{
+			ID: "S35c", What: "the burst of S35 with nobody killed: no claim is taken over from a live owner", Quiet: true,
+			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.02, false) },
+		},
 	}
 }
 

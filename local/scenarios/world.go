@@ -83,7 +83,7 @@ func (t *trial) Program(ctx context.Context, w *world) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.onClose(func(context.Context) error { c.Close(); return nil })
+	t.onClose(func(context.Context) error { c.Close(); return nil }) //nolint:contextcheck // its goodbye has a bound of its own
 	return c, nil
 }
 

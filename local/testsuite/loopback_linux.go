@@ -64,7 +64,7 @@ func loopbackUp() error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	defer unix.Close(s) //nolint:errcheck // nothing was written
+	defer unix.Close(s) // nothing was written
 	request, err := unix.NewIfreq("lo")
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) > 2 && os.Args[1] == verbInside:
 		exit(inside(os.Args[2:]))
 	case len(os.Args) == 3 && os.Args[1] == "dial":
-		if _, err := net.Dial("udp", os.Args[2]); err != nil { //nolint:noctx // a udp dial sends nothing and waits for nothing
+		if _, err := net.Dial("udp", os.Args[2]); err != nil { // a udp dial sends nothing and waits for nothing
 			os.Stdout.WriteString(err.Error())
 			os.Exit(7)
 		}

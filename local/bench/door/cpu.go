@@ -25,7 +25,7 @@ func processor(ctx context.Context, store *redis.Client) (cpu, error) {
 	c := cpu{process: time.Duration(own.Utime.Nano() + own.Stime.Nano())}
 	info, err := store.Info(ctx, "cpu").Result()
 	if err != nil {
-		return cpu{}, fmt.Errorf("Valkey's processor time: %w", err)
+		return cpu{}, fmt.Errorf("processor time of Valkey: %w", err)
 	}
 	for lines := bufio.NewScanner(strings.NewReader(info)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), ":")
@@ -34,7 +34,7 @@ func processor(ctx context.Context, store *redis.Client) (cpu, error) {
 		}
 		s, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return cpu{}, fmt.Errorf("Valkey's processor time: %s: %w", name, err)
+			return cpu{}, fmt.Errorf("processor time of Valkey: %s: %w", name, err)
 		}
 		c.valkey += time.Duration(s * float64(time.Second))
 	}

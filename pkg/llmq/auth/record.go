@@ -43,8 +43,10 @@ const (
 	maxRecordBytes = 64 << 10
 	maxModels      = 200
 	maxNameBytes   = 100
-	// DefaultMaxChoices is how many choices one call of a key may ask for that says nothing of it, and MaxChoices the most that any may.
-	DefaultMaxChoices, MaxChoices = 8, 128
+	// DefaultMaxChoices is how many choices one call may ask for by a key that says nothing of it.
+	DefaultMaxChoices = 8
+	// MaxChoices is the most that a key may allow.
+	MaxChoices = 128
 	// MaxCallsPerMinute is the largest rate of a key: the state store remembers each call for a minute.
 	MaxCallsPerMinute = 60_000
 )

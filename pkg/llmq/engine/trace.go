@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -21,7 +20,11 @@ func (r *run) log() *slog.Logger {
 
 // trace writes one line.
 func (r *run) trace(event string, attrs ...slog.Attr) {
-	r.log().LogAttrs(context.Background(), slog.LevelDebug, event, attrs...)
+	args := make([]any, len(attrs))
+	for i, a := range attrs {
+		args[i] = a
+	}
+	r.log().Debug(event, args...)
 }
 
 func ms(key string, d time.Duration) slog.Attr { return slog.Int64(key, d.Milliseconds()) }

@@ -160,7 +160,7 @@ func TestTrace_BelowDebugIsOneLevelCheckACall(t *testing.T) {
 }
 
 // E8: what the trace's steps allocate below DEBUG, exactly.
-func TestTrace_BelowDebugAllocatesNothing(t *testing.T) {
+func TestTrace_BelowDebugAllocatesNothing(t *testing.T) { //nolint:paralleltest // others' allocations would count
 	steps := engine.TraceSteps(slog.New(slog.DiscardHandler))
 	if n := testing.AllocsPerRun(1000, steps); n != 0 {
 		t.Errorf("%v allocations a call, want 0", n)

@@ -214,8 +214,14 @@ func TestServeHTTP_KeyBoundsChoices(t *testing.T) {
 		asks    string
 		refuses string // the member; "" lets it in
 	}{
-		{0, `"n":8`, ""}, {0, `"n":9`, "n"}, {0, `"n":1,"best_of":9`, "best_of"}, {0, `"x":1`, ""}, {0, `"n":null`, ""},
-		{2, `"n":2`, ""}, {2, `"n":3`, "n"}, {128, `"n":128`, ""},
+		{0, `"n":8`, ""},
+		{0, `"n":9`, "n"},
+		{0, `"n":1,"best_of":9`, "best_of"},
+		{0, `"x":1`, ""},
+		{0, `"n":null`, ""},
+		{2, `"n":2`, ""},
+		{2, `"n":3`, "n"},
+		{128, `"n":128`, ""},
 	} {
 		wish := authtest.All("team-a", "chat-a")
 		wish.MaxChoices = tc.most

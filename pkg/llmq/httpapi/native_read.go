@@ -66,7 +66,8 @@ func parseSubmission(b []byte) (submission, error) {
 		}
 	}
 	for _, need := range []struct{ name, value, hint string }{
-		{"op", s.Op, "it is one of " + listOps()}, {"model", s.Model, "GET /v1/models lists those that the key may use"},
+		{"op", s.Op, "it is one of " + listOps()},
+		{"model", s.Model, "GET /v1/models lists those that the key may use"},
 		{"body", string(s.Body[:min(1, len(s.Body))]), "it is what the op's own route takes"},
 	} {
 		if need.value == "" {

@@ -37,8 +37,16 @@ func (l Labels) bounded() Labels {
 // fields are all labels by name, in the order of names.
 func (l *Labels) fields() [10]field {
 	return [...]field{
-		{"cause", &l.Cause}, {"code", &l.Code}, {"function", &l.Function}, {"kind", &l.Kind}, {"lane", &l.Lane},
-		{"model", &l.Model}, {"queue", &l.Queue}, {"reason", &l.Reason}, {"step", &l.Step}, {"target", &l.Target},
+		{"cause", &l.Cause},
+		{"code", &l.Code},
+		{"function", &l.Function},
+		{"kind", &l.Kind},
+		{"lane", &l.Lane},
+		{"model", &l.Model},
+		{"queue", &l.Queue},
+		{"reason", &l.Reason},
+		{"step", &l.Step},
+		{"target", &l.Target},
 	}
 }
 

@@ -36,7 +36,7 @@ func BenchmarkOverhead(b *testing.B) {
 	p := newProcess(b, rdb, preset(b, rdb))
 	bare := p.measured(nil, slog.New(slog.DiscardHandler), nil)
 	rec := telemetry.NewRecorder()
-	whole := p.measured(p.watched(), slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelInfo})), rec)
+	whole := p.measured(p.watched(), slog.New(slog.NewJSONHandler(struct{ io.Writer }{io.Discard}, &slog.HandlerOptions{Level: slog.LevelInfo})), rec)
 	flush := func() {
 		if err := rec.FlushEMF(io.Discard, "llmq/bench"); err != nil {
 			b.Error(err)
