@@ -185,7 +185,7 @@ func s27(ctx context.Context, t *trial) error {
 	}
 	waits := func(ids []string, step int) (d []time.Duration) {
 		for i := 0; i < len(ids); i += step {
-			d = append(d, time.Duration(results[ids[i]].Meta.QueueWait))
+			d = append(d, results[ids[i]].Meta.QueueWait)
 		}
 		return d
 	}
