@@ -47,7 +47,8 @@ func TestFaults_EachIsOneLine(t *testing.T) {
 		for invoke(t, h, map[string]any{"op": "echo"}).FunctionError != "" {
 			continue // a busy machine takes its second, and the process that is to hang was killed for it
 		}
-		if err := h.Hang("fn", ""); err != nil {
+		eventually(t, "waiting for work", func() bool { return h.Instances("fn")[0].State == StateIdle }) // else another process serves the next
+		if err := h.Hang("fn", string(StateIdle)); err != nil {
 			t.Fatal(err)
 		}
 		if res := invoke(t, h, map[string]any{"op": "echo"}); res.ErrorType != "Sandbox.Timedout" {

@@ -127,14 +127,14 @@ func TestDo_StoreThatLoadsIsWaitedFor(t *testing.T) {
 		r.wantReply(numbered(0)) // the store learns the scripts
 		r.working.Wait()
 		ready := time.Now().Add(10 * time.Second)
-		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnAnswer(func(_ context.Context, cmds []redis.Cmder) error {
 			if time.Now().Before(ready) {
 				for _, cmd := range cmds {
 					cmd.SetErr(loading{})
 				}
 			}
 			return nil
-		}
+		})
 		r.wantReply(numbered(1))
 		r.want(2, 2)
 	})
@@ -200,12 +200,12 @@ func TestDo_DeadlineTellsHowTheRequestEnded(t *testing.T) {
 			t.Parallel()
 			bubble(t, nil, func(t *testing.T, r *rig) {
 				req := request()
-				r.trips.Before = func(context.Context, []redis.Cmder) error {
+				r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 					if tt.code == llmq.CodeTimeout && time.Now().After(req.Deadline) {
 						return errors.New("connection refused")
 					}
 					return nil
-				}
+				})
 				r.working.Go(func() {
 					time.Sleep(time.Until(req.Deadline) + 1900*time.Millisecond) // no sweep comes after it
 					tt.prepare(r, req)

@@ -162,12 +162,12 @@ func TestProgram_LostStoreIsUnavailableForAllElse(t *testing.T) {
 				} else {
 					attended(t, rs)
 				}
-				r.trips.Before = func(context.Context, []redis.Cmder) error {
+				r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 					if tc.err != nil {
 						return tc.err
 					}
 					return lost
-				}
+				})
 				req := soon(0, "free", 70*time.Second)
 				if tc.change != nil {
 					tc.change(&req)
@@ -248,12 +248,12 @@ func TestProgram_StoreThatIsLostAgainStopsWhatHadASlot(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		start := time.Now()
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if d := time.Since(start); d < 20*time.Second || d > 30*time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		var call sync.WaitGroup
 		call.Go(func() { _, _ = r.Do(t.Context(), soon(0, "free", 4*time.Minute)) })
 		time.Sleep(50 * time.Second)

@@ -104,7 +104,7 @@ func TestCancel_RefusesWhatIsNoID(t *testing.T) {
 				t.Errorf("cancel %q = %v, want invalid_request", bad, err)
 			}
 		}
-		r.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error { return errors.New("connection refused") })
 		if _, err := r.Cancel(t.Context(), "t", "r"); !errors.Is(err, llmq.CodeQueueUnavailable) {
 			t.Errorf("cancel = %v, want queue_unavailable", err)
 		}

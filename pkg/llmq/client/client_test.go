@@ -233,10 +233,10 @@ func TestDo_VerdictStandsWhenTheContextEndsWithIt(t *testing.T) {
 		changed.Body = []byte("{}")
 		ctx, cancel := context.WithCancel(t.Context())
 		r.working.Wait()
-		r.trips.After = func(context.Context, []redis.Cmder) error {
+		r.trips.OnAnswer(func(context.Context, []redis.Cmder) error {
 			cancel()
 			return nil
-		}
+		})
 		r.wantError(ctx, changed, llmq.CodeIdempotencyMismatch)
 	})
 }
@@ -301,7 +301,7 @@ func TestDo_RefusesBeforeAnythingIsTouched(t *testing.T) {
 func TestDo_StoreDownIsUnavailableAndNothingIsSent(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(0), func(t *testing.T, r *rig) {
-		r.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error { return errors.New("connection refused") })
 		r.wantError(t.Context(), request(), llmq.CodeQueueUnavailable)
 		r.want(0, 0)
 	})
@@ -316,13 +316,13 @@ func TestDo_StoreLostAfterTheSendIsWaitedOut(t *testing.T) {
 		r.wantReply(warm)
 		r.working.Wait()
 		lost := false
-		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnAnswer(func(_ context.Context, cmds []redis.Cmder) error {
 			if len(cmds) == 3 && !lost { // mark, state, result
 				lost = true
 				return errors.New("connection reset")
 			}
 			return nil
-		}
+		})
 		r.wantReply(request())
 		r.wantReply(request())
 		r.want(2, 2)

@@ -61,12 +61,12 @@ func TestDo_CountsForItselfWithoutAStore(t *testing.T) {
 	t.Parallel()
 	directly(t, replies(0), func(t *testing.T, r *rig) {
 		r.hangs()
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnTrip(func(_ context.Context, cmds []redis.Cmder) error {
 			if name := cmds[0].Name(); name == "set" {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		for i := range 3 {
 			r.served(numbered(i), 6*time.Second)
 		}

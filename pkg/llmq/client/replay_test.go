@@ -49,7 +49,7 @@ func TestDo_CancelIsSaidAgainOnceTheStoreIsBack(t *testing.T) {
 				}
 				time.Sleep(tc.lost + 2*time.Second)
 				synctest.Wait()
-				r.trips.Before = nil
+				r.trips.OnTrip(nil)
 				if got := r.valkey.HGet(t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "cancelled").Val(); got != tc.marked {
 					t.Errorf("the claim is marked %q, want %q", got, tc.marked)
 				}
@@ -64,7 +64,7 @@ func TestClose_EndsTheReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := client.Config{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue(), InlineMaxBytes: 1000, CancelWithContext: true}
 		r := newRigWith(t, luatest.Pipe(t, llmqtest.NewMiniredis(t)), cfg, nil)
-		r.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error { return errors.New("connection refused") })
 		for range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()

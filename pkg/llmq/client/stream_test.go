@@ -247,12 +247,12 @@ func TestStream_OutlastsASilentStore(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, r *rig) {
 		req := streamed()
 		begun := time.Now()
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if since := time.Since(begun); since > time.Second && since < 20*time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		s := r.stream(req)
 		done := make(chan told, 1)
 		go func() { done <- read(t.Context(), s, 0) }()

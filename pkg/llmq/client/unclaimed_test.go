@@ -21,12 +21,12 @@ import (
 // lose makes the state store fail every call for a while; 0 is for ever.
 func (r *rig) lose(d time.Duration) {
 	end := time.Now().Add(d)
-	r.trips.Before = func(context.Context, []redis.Cmder) error {
+	r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 		if d == 0 || time.Now().Before(end) {
 			return errors.New("connection refused")
 		}
 		return nil
-	}
+	})
 }
 
 // once is a request that nobody can send again, to a target without a cap.

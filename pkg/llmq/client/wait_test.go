@@ -263,12 +263,12 @@ func TestDo_SendThatWasNotNotedIsRepeatedAndRunsOnce(t *testing.T) {
 	t.Parallel()
 	bubble(t, replies(3*time.Second), func(t *testing.T, r *rig) {
 		down := true
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnTrip(func(_ context.Context, cmds []redis.Cmder) error {
 			if len(cmds) == 3 && down { // mark, state, result
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		r.wantReply(request())
 		r.want(1, 1)
 		down = false

@@ -117,12 +117,12 @@ func TestRun_ReplyThatCrossesACancelIsDropped(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 2*time.Second), func(t *testing.T, r *rig) {
 		req := request()
-		r.trips.Before = func(ctx context.Context, cmds []redis.Cmder) error {
+		r.trips.OnTrip(func(ctx context.Context, cmds []redis.Cmder) error {
 			if isFinish(cmds) {
 				r.client.HSet(ctx, r.space.Call(req.Tenant, req.RID()).Claim, "cancelled", 1)
 			}
 			return nil
-		}
+		})
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "cancelled")
 		r.wantStored(req, llmq.CodeCancelled)
 		r.wantSlots(ended(capacity.OK)) // the target did answer

@@ -114,12 +114,12 @@ func TestRun_UnrenewedAttemptIsCancelledBeforeItsClaimLapses(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", time.Hour), func(t *testing.T, r *rig) {
 		start := time.Now()
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if time.Since(start) > time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Leave, "claim_lost")
 		if took := time.Since(start); took < 25*time.Second || took > 35*time.Second {
 			t.Errorf("cancelled after %v, want at most 35s and not at the first failure", took)
@@ -131,12 +131,12 @@ func TestRun_FailedRenewalIsMadeUpForByTheNext(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 55*time.Second), func(t *testing.T, r *rig) {
 		start := time.Now()
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if at := time.Since(start); at > 9*time.Second && at < 21*time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Stored, "ok")
 	})
 }

@@ -22,9 +22,9 @@ func TestRun_LateEffectsAreUndoneByTheNextRun(t *testing.T) {
 		warm, req, next := request(), request(), request()
 		warm.ID, next.ID = "warm", "next"
 		r.engine.Run(t.Context(), engine.Call{Request: warm}) // the store learns the scripts
-		r.trips.After = func(context.Context, []redis.Cmder) error { return errors.New("i/o timeout") }
+		r.trips.OnAnswer(func(context.Context, []redis.Cmder) error { return errors.New("i/o timeout") })
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Release, engine.ReasonStoreUnavailable)
-		r.trips.After = nil
+		r.trips.OnAnswer(nil)
 		if other := r.take(req, "probe"); other.State != claims.Busy {
 			t.Fatalf("take = %+v, want a claim of nobody's", other)
 		}
@@ -46,9 +46,9 @@ func TestRun_OwnLateClaimIsNoOtherOwner(t *testing.T) {
 		warm, req := request(), request()
 		warm.ID = "warm"
 		r.engine.Run(t.Context(), engine.Call{Request: warm})
-		r.trips.After = func(context.Context, []redis.Cmder) error { return errors.New("i/o timeout") }
+		r.trips.OnAnswer(func(context.Context, []redis.Cmder) error { return errors.New("i/o timeout") })
 		r.engine.Run(t.Context(), engine.Call{Request: req})
-		r.trips.After = nil
+		r.trips.OnAnswer(nil)
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
 		if in := r.peek(target()).InUse; in != 0 {
 			t.Errorf("%d slots are held", in)
@@ -86,12 +86,12 @@ func TestRun_WaitInTheDarkIsNoLackOfCapacity(t *testing.T) {
 				defer r.occupy()()
 				start, req := time.Now(), request()
 				req.Lane = lane
-				r.trips.Before = func(context.Context, []redis.Cmder) error {
+				r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 					if since := time.Since(start); since > time.Second && since < 8*time.Second {
 						return errors.New("connection refused")
 					}
 					return nil
-				}
+				})
 				v := r.engine.Run(t.Context(), engine.Call{Request: req})
 				wantVerdict(t, v, engine.Release, engine.ReasonStoreUnavailable)
 				if r.stored(req) != nil || r.provider.calls.Load() != 0 {

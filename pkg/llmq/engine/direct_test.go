@@ -102,12 +102,12 @@ func TestRun_DirectComesAfterThoseWhoWait(t *testing.T) {
 func TestRun_DirectTellsWhatCouldNotBeStored(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers(`{"x":1}`, time.Second), func(t *testing.T, r *rig) {
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if r.provider.calls.Load() > 0 {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		v := r.directly(request())
 		if v.Result == nil || v.Result.Reply == nil || string(v.Result.Reply.Body) != `{"x":1}` {
 			t.Errorf("verdict %+v", v)
@@ -135,7 +135,7 @@ func TestRunUnclaimed_TriesEachTargetOnce(t *testing.T) {
 	}
 	bubble(t, call, func(t *testing.T, r *rig) {
 		r.chainOf(fallback.Rules{}, target(), hard, second)
-		r.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error { return errors.New("connection refused") })
 		began := time.Now()
 		res, ok := r.engine.RunUnclaimed(t.Context(), request(), unlessHard)
 		if !ok || res.Reply == nil || res.Reply.Meta.Target != "t2" || res.Reply.Meta.Attempts != 2 || time.Since(began) != 0 {

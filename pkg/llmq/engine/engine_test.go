@@ -229,7 +229,7 @@ func TestRun_StoreDownAtBeginReleasesAndCallsNobody(t *testing.T) {
 	t.Run("unreachable", func(t *testing.T) {
 		t.Parallel()
 		bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
-			r.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+			r.trips.OnTrip(func(context.Context, []redis.Cmder) error { return errors.New("connection refused") })
 			v := r.engine.Run(t.Context(), engine.Call{Request: request()})
 			wantVerdict(t, v, engine.Release, "store_unavailable")
 			if v.After < 2*time.Second || v.After > 8*time.Second || v.Defer != nil || r.provider.calls.Load() != 0 {
@@ -272,12 +272,12 @@ func TestRun_LostAdmissionGivesTheClaimBack(t *testing.T) {
 		warm := req
 		warm.ID = "warm" // the store learns the scripts
 		r.engine.Run(t.Context(), engine.Call{Request: warm})
-		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnAnswer(func(_ context.Context, cmds []redis.Cmder) error {
 			if len(cmds) == 2 { // take and admit
 				cmds[1].SetErr(errors.New("i/o timeout"))
 			}
 			return nil
-		}
+		})
 		v := r.engine.Run(t.Context(), engine.Call{Request: req})
 		wantVerdict(t, v, engine.Release, "store_unavailable")
 		if v.Defer == nil || r.provider.calls.Load() != 1 {
@@ -295,12 +295,12 @@ func TestRun_LostFinishAnswerIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
 		var lost atomic.Int32
-		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnAnswer(func(_ context.Context, cmds []redis.Cmder) error {
 			if isFinish(cmds) && lost.Add(1) <= 2 {
 				return errors.New("connection reset")
 			}
 			return nil
-		}
+		})
 		req := request()
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
 		if r.stored(req) == nil {

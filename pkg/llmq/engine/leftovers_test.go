@@ -79,12 +79,12 @@ func TestRun_LostAdmissionLeavesNoSlot(t *testing.T) {
 		warm := request()
 		warm.ID = "warm"
 		r.engine.Run(t.Context(), engine.Call{Request: warm})
-		r.trips.After = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnAnswer(func(_ context.Context, cmds []redis.Cmder) error {
 			if len(cmds) == 2 { // take and admit
 				cmds[1].SetErr(errors.New("i/o timeout"))
 			}
 			return nil
-		}
+		})
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: request()}), engine.Release, "store_unavailable")
 		if st := r.peek(target); st.InUse != 0 || st.TokensUsed != 1 {
 			t.Errorf("%d slots are held, %d tokens used", st.InUse, st.TokensUsed)

@@ -225,12 +225,12 @@ func TestRun_WorkerCrashThatCannotBeStoredLeavesTheMessage(t *testing.T) {
 		r.take(req, "dead")
 		r.client.HSet(t.Context(), r.space.Call(req.Tenant, req.RID()).Claim, "takeovers", 4)
 		time.Sleep(claims.Lease)
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnTrip(func(_ context.Context, cmds []redis.Cmder) error {
 			if isFinish(cmds) {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		var y yard
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req, Bury: y.bury}), engine.Leave, "store_unavailable")
 		if n := r.provider.calls.Load(); n != 0 {

@@ -116,12 +116,12 @@ func TestRun_SlowRenewalTakesNoReturnedSlot(t *testing.T) {
 			return throttles(20*time.Second)(ctx, req)
 		}, answers("{}", 0))
 		start := time.Now()
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if since := time.Since(start); since >= engine.RenewEvery && since < engine.RenewEvery+time.Second {
 				time.Sleep(3 * time.Second)
 			}
 			return nil
-		}
+		})
 		done := make(chan engine.Verdict, 1)
 		go func() { done <- r.engine.Run(t.Context(), engine.Call{Request: request()}) }()
 		time.Sleep(20 * time.Second)

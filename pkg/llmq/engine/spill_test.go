@@ -22,12 +22,12 @@ import (
 // deaf makes the store hear no finish until it is called.
 func (r *rig) deaf() (back func()) {
 	lost := true
-	r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+	r.trips.OnTrip(func(_ context.Context, cmds []redis.Cmder) error {
 		if lost && isFinish(cmds) {
 			return errors.New("connection refused")
 		}
 		return nil
-	}
+	})
 	return func() { lost = false }
 }
 
@@ -310,12 +310,12 @@ func TestRun_ReplyOutlastsAShortOutage(t *testing.T) {
 	bubble(t, answers(`{"a":1}`, time.Second), func(t *testing.T, r *rig) {
 		req := request()
 		began := time.Now()
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnTrip(func(_ context.Context, cmds []redis.Cmder) error {
 			if isFinish(cmds) && time.Since(began) < 4*time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "ok")
 		if res := r.stored(req); res == nil || res.Reply == nil || r.provider.calls.Load() != 1 {
 			t.Errorf("stored %+v after %d calls", res, r.provider.calls.Load())

@@ -267,12 +267,12 @@ func TestStream_PiecesOutlastAnOutage(t *testing.T) {
 	p := &speaker{}
 	streamRig(t, func(t *testing.T, r *rig) {
 		began := time.Now()
-		r.trips.Before = func(context.Context, []redis.Cmder) error {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if since := time.Since(began); since > 5*time.Second && since < 25*time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		p.play = func(_ context.Context, emit provider.Emit) error {
 			for range 30 {
 				say(emit, "x ")

@@ -127,7 +127,7 @@ func TestRun_LongWaitDoesNotAskLessOften(t *testing.T) {
 		req.Lane = llmq.LaneBG
 		var last time.Time
 		asked := 0
-		r.trips.Before = func(_ context.Context, cmds []redis.Cmder) error {
+		r.trips.OnTrip(func(_ context.Context, cmds []redis.Cmder) error {
 			declared, _, ok := luatest.IsScript(cmds[0])
 			if !ok || len(cmds) != 1 || !strings.Contains(fmt.Sprint(declared), ":cap:") {
 				return nil
@@ -138,7 +138,7 @@ func TestRun_LongWaitDoesNotAskLessOften(t *testing.T) {
 			last = time.Now()
 			asked++
 			return nil
-		}
+		})
 		wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Release, "no_capacity")
 		if asked < 75 {
 			t.Errorf("asked %d times in 15s", asked)

@@ -136,7 +136,7 @@ func TestWhole_ProviderPanicSparesTheNeighboursAndIsTakenOver(t *testing.T) {
 func TestWhole_StoreDownHandsTheBatchBack(t *testing.T) {
 	t.Parallel()
 	wholeBubble(t, 5, replies(0), func(t *testing.T, p *plant) {
-		p.trips.Before = func(context.Context, []redis.Cmder) error { return errors.New("connection refused") }
+		p.trips.OnTrip(func(context.Context, []redis.Cmder) error { return errors.New("connection refused") })
 		w := p.worker("w")
 		got := actions(w.Handle(t.Context(), []queue.Message{on("a", llmq.LaneRT), on("b", llmq.LaneRT)}))
 		if diff := cmp.Diff([]string{"a keep store_unavailable", "b keep store_unavailable"}, got); diff != "" {
@@ -153,12 +153,12 @@ func TestWhole_ResultThatCannotBeStoredIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	wholeBubble(t, 5, replies(2*time.Second), func(t *testing.T, p *plant) {
 		start := time.Now()
-		p.trips.Before = func(context.Context, []redis.Cmder) error {
+		p.trips.OnTrip(func(context.Context, []redis.Cmder) error {
 			if since := time.Since(start); since > time.Second && since < 10*time.Second {
 				return errors.New("connection refused")
 			}
 			return nil
-		}
+		})
 		w := p.worker("w")
 		m := on("a", llmq.LaneRT)
 		if diff := cmp.Diff([]string{"a keep store_unavailable"}, actions(w.Handle(t.Context(), []queue.Message{m}))); diff != "" {

@@ -14,15 +14,25 @@ import (
 // it holds. Where it is asked to, it calls back before a trip is made. It is safe for
 // concurrent use.
 type Trips struct {
-	// Before, when set, is called ahead of each trip; an error is the trip's end. It is
-	// set before the client is used.
-	Before func(ctx context.Context, cmds []redis.Cmder) error
-	// After, when set, is called after each trip; an error replaces the trip's own, as
-	// if the answer had been lost. It is set before the client is used.
-	After func(ctx context.Context, cmds []redis.Cmder) error
+	// Before and After are what OnTrip and OnAnswer set, for a literal: once the client is used they are guarded by mu.
+	Before, After func(ctx context.Context, cmds []redis.Cmder) error
 
-	mu    sync.Mutex // guards trips
-	trips [][]string
+	mu    sync.Mutex
+	trips [][]string // guarded by mu
+}
+
+// OnTrip has f called ahead of each trip from now on; an error is the trip's end. nil is nobody.
+func (h *Trips) OnTrip(f func(ctx context.Context, cmds []redis.Cmder) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Before = f
+}
+
+// OnAnswer has f called after each trip from now on; an error replaces the trip's own, as if the answer had been lost. nil is nobody.
+func (h *Trips) OnAnswer(f func(ctx context.Context, cmds []redis.Cmder) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.After = f
 }
 
 var _ redis.Hook = (*Trips)(nil)
@@ -75,22 +85,27 @@ func (h *Trips) enter(ctx context.Context, cmds []redis.Cmder) error {
 		names[i] = c.Name()
 	}
 	// A connection's first words are no trip of the caller's.
-	if !slices.Contains(names, "hello") && !slices.Contains(names, "client") {
-		h.mu.Lock()
+	counts := !slices.Contains(names, "hello") && !slices.Contains(names, "client")
+	h.mu.Lock()
+	if counts {
 		h.trips = append(h.trips, names)
-		h.mu.Unlock()
 	}
-	if h.Before == nil {
+	before := h.Before
+	h.mu.Unlock()
+	if before == nil {
 		return nil
 	}
-	return h.Before(ctx, cmds)
+	return before(ctx, cmds)
 }
 
 func (h *Trips) leave(ctx context.Context, cmds []redis.Cmder) error {
-	if h.After == nil {
+	h.mu.Lock()
+	after := h.After
+	h.mu.Unlock()
+	if after == nil {
 		return nil
 	}
-	return h.After(ctx, cmds)
+	return after(ctx, cmds)
 }
 
 // Seen lists the trips so far, each as the names of its commands, and forgets them.
