@@ -80,13 +80,13 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		fmt.Fprintf(progress, "· %v: nothing proves that no test reaches beyond this machine\n", err)
 	}
 	for _, part := range []struct {
-		packages []string
-		race     bool
-	}{{minus(all, plain), *race}, {plain, false}} {
+		packages    []string
+		race, waits bool
+	}{{minus(all, plain), *race, false}, {plain, false, true}} {
 		if len(part.packages) == 0 {
 			continue
 		}
-		if err := s.test(ctx, out, part.packages, part.race, *timeout); err != nil {
+		if err := s.test(ctx, out, part.packages, part.race, part.waits, *timeout); err != nil {
 			return err
 		}
 	}

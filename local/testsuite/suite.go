@@ -11,7 +11,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -35,11 +37,14 @@ type event struct {
 }
 
 // test runs packages, passes on what people want to read of it, and counts.
-func (s *suite) test(ctx context.Context, out io.Writer, packages []string, race bool, timeout time.Duration) error {
+func (s *suite) test(ctx context.Context, out io.Writer, packages []string, race, waits bool, timeout time.Duration) error {
 	args := []string{"test", "-json", "-trimpath", "-tags=lambda.norpc", "-timeout", timeout.String()}
 	env := os.Environ()
 	if race {
 		args, env = append(args, "-race"), append(env, "CGO_ENABLED=1")
+	} else if waits {
+		// Its tests wait for time to pass in other processes, and not for a processor.
+		args, env = append(args, "-parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)), append(env, "CGO_ENABLED=0")
 	} else {
 		env = append(env, "CGO_ENABLED=0") // as everything else is built, so that nothing is compiled twice
 	}
