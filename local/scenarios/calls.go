@@ -34,17 +34,18 @@ type operation struct {
 	model string
 	path  string
 	body  func(text string) []byte
+	reply string // the member that a reply to it has at least
 }
 
 func operations() []operation {
 	return []operation{
-		{llmq.OpChat, rig.ModelChat, "/v1/chat/completions", func(text string) []byte { return rig.ChatBody(rig.ModelChat, text) }},
+		{llmq.OpChat, rig.ModelChat, "/v1/chat/completions", func(text string) []byte { return rig.ChatBody(rig.ModelChat, text) }, `"choices":[{}]`},
 		{llmq.OpEmbeddings, rig.ModelEmbed, "/v1/embeddings", func(text string) []byte {
 			return fmt.Appendf(nil, `{"model":%q,"input":%q}`, rig.ModelEmbed, text)
-		}},
+		}, `"data":[{}]`},
 		{llmq.OpConverse, rig.ModelConverse, "/model/" + rig.ModelConverse + "/converse", func(text string) []byte {
 			return fmt.Appendf(nil, `{"messages":[{"role":"user","content":[{"text":%q}]}]}`, text)
-		}},
+		}, `"output":{}`},
 	}
 }
 
@@ -59,7 +60,7 @@ func s01(ctx context.Context, t *trial) error {
 			id := string(o.op) + "-" + string(l)
 			ids = append(ids, id)
 			// White space and an escape that any decoding and encoding again would change.
-			want := []byte(`{ "id":"` + id + `", "said":"caf\u00e9 ☕", "n":1.50 }`)
+			want := []byte(`{ "id":"` + id + `", "said":"caf\u00e9 ☕", "n":1.50, ` + o.reply + ` }`)
 			if err := w.Fake.Program(server.Match{}, server.Reply{Body: want}); err != nil {
 				return err
 			}
