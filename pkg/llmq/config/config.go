@@ -92,7 +92,7 @@ type Valkey struct {
 
 	CommandTimeout time.Duration // one command; default 500 ms
 	DialTimeout    time.Duration // one connection; default 2 s
-	MaxConnections int           // of one process, opened as calls need them; default 32
+	MaxConnections int           // of one process, opened as calls need them; default 32, in functions 4 at most
 }
 
 // Storage is where large bodies lie, and callers' keys.

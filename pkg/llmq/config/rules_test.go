@@ -326,6 +326,7 @@ func TestFaults_LanesAndTiming(t *testing.T) {
 	})
 }
 
+// E1: an unknown name is refused with the nearest known one, a value with what would be right.
 func TestFaults_Variables(t *testing.T) {
 	t.Parallel()
 	const ref = "valkey.address: "

@@ -176,7 +176,7 @@ func deployment() []setting {
 		{
 			path: "valkey.max_connections", env: "LLMQ_REDIS_MAX_CONNECTIONS", form: formCount, def: "32", low: 2, high: 1000,
 			why: "a call that finds none free waits for one",
-			doc: "connections of one process, opened as calls need them", at: func(s *scope) any { return &s.cfg.Valkey.MaxConnections },
+			doc: "connections of one process, opened as calls need them; in a function 4 at most", at: func(s *scope) any { return &s.cfg.Valkey.MaxConnections },
 		},
 
 		{

@@ -143,3 +143,18 @@ func TestWatched_AGivenUpCallIsNoFailure(t *testing.T) {
 		t.Errorf("error %v, down for %s", err, watch.DownFor())
 	}
 }
+
+// E1: a function's process has four connections at most, another as many as it is told.
+func TestConnections_AreFewInAFunction(t *testing.T) {
+	t.Parallel()
+	function := []string{"AWS_LAMBDA_FUNCTION_NAME=llmq-dev-worker-rt"}
+	for _, tc := range []struct {
+		env        []string
+		configured int
+		want       int
+	}{{nil, 32, 32}, {nil, 2, 2}, {function, 32, 4}, {function, 2, 2}} {
+		if got := connections(tc.env, tc.configured); got != tc.want {
+			t.Errorf("connections(%v, %d) = %d, want %d", tc.env, tc.configured, got, tc.want)
+		}
+	}
+}

@@ -147,11 +147,23 @@ func (p *Process) Close() error {
 	return errors.Join(p.hub.Close(), p.stops.Close(), p.valkey.Close())
 }
 
+// functionConnections are enough for what one function's process runs at once. There may be a thousand such processes, each
+// sign-in is paid for, and a cache takes 65,000 clients.
+const functionConnections = 4
+
+// connections is how many a process may have to the state store.
+func connections(env []string, configured int) int {
+	if lookup(env, "AWS_LAMBDA_FUNCTION_NAME") != "" {
+		return min(configured, functionConnections)
+	}
+	return configured
+}
+
 func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error) {
 	v := p.Config.Valkey
 	o := valkey.Options{
 		Address: v.Address, Cluster: v.Cluster, TLS: v.TLS, Username: v.Username,
-		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout, PoolSize: v.MaxConnections,
+		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout, PoolSize: connections(p.env, v.MaxConnections),
 	}
 	if p.Config.Kind == config.KindAWS {
 		o.IAM = &valkey.IAM{CacheName: v.CacheName, Region: p.aws.Region, Credentials: p.aws.Credentials}
