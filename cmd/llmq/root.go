@@ -52,7 +52,7 @@ Exit codes: 0 done; 1 refused or failed; 2 asked wrongly, nothing was sent; 3 no
 			root.AddCommand(c)
 		}
 	}
-	add(groupSee, a.status(), a.doctor(), a.metrics())
+	add(groupSee, a.status(), a.doctor(), a.metrics(), a.cost())
 	add(groupTurn, a.queues(), a.keys(), a.settings(), a.routing(), a.fallback(), a.limiter(), a.breaker())
 	add(groupCall, a.call(), a.request(), a.job())
 	root.AddCommand(a.version())

@@ -45,7 +45,7 @@ func (a *app) adminBase(ctx context.Context) (place, error) {
 	case a.envName == "" && a.env["LLMQ_ADMIN_URL"] != "":
 		return a.known(a.env["LLMQ_ADMIN_URL"], a.env["LLMQ_ADMIN_KEY"], ofCloud), nil
 	}
-	c, err := a.localCloud("LLMQ_ADMIN_URL", "--admin-url")
+	c, err := a.localCloud("set LLMQ_ADMIN_URL, or use --admin-url")
 	return ofCloud(c), err
 }
 
@@ -73,7 +73,7 @@ func (a *app) doorBase(ctx context.Context) (place, error) {
 	case a.envName == "" && a.env["OPENAI_BASE_URL"] != "":
 		return a.known(a.env["OPENAI_BASE_URL"], a.env["OPENAI_API_KEY"], ofCloud), nil
 	}
-	c, err := a.localCloud("OPENAI_BASE_URL and OPENAI_API_KEY", "--url")
+	c, err := a.localCloud("set OPENAI_BASE_URL and OPENAI_API_KEY, or use --url")
 	at := ofCloud(c)
 	if key := a.env["OPENAI_API_KEY"]; strings.HasPrefix(key, "llmq_local_") {
 		at.key = key // one that llmq keys create has made; any other alone is some provider's
@@ -107,8 +107,8 @@ func hostOf(raw string) string {
 	return u.Host
 }
 
-// localCloud finds the one that runs; LLMQ_LOCAL_PORT tells which of several.
-func (a *app) localCloud(variables, flag string) (beacon.Cloud, error) {
+// localCloud finds the one that runs; LLMQ_LOCAL_PORT tells which of several. elsewhere is what else a user can do but --env.
+func (a *app) localCloud(elsewhere string) (beacon.Cloud, error) {
 	clouds, err := beacon.Find(a.env["XDG_RUNTIME_DIR"])
 	if err != nil {
 		return beacon.Cloud{}, notFound{err.Error()}
@@ -128,7 +128,7 @@ func (a *app) localCloud(variables, flag string) (beacon.Cloud, error) {
 	case len(clouds) > 0 && a.env["LLMQ_LOCAL_PORT"] != "":
 		return beacon.Cloud{}, notFound{fmt.Sprintf("LLMQ_LOCAL_PORT is %s, and the local clouds that run here have %s; set it to one of those, or leave it out", a.env["LLMQ_LOCAL_PORT"], strings.Join(ports, ", "))}
 	case len(clouds) == 0:
-		return beacon.Cloud{}, notFound{fmt.Sprintf("no local cloud runs here, and nothing says where llmq is; start one with make run, or set %s, or use %s or --env", variables, flag)}
+		return beacon.Cloud{}, notFound{fmt.Sprintf("no local cloud runs here, and nothing says where llmq is; start one with make run, or %s or --env", elsewhere)}
 	case len(clouds) > 1:
 		return beacon.Cloud{}, notFound{fmt.Sprintf("%d local clouds run here; set LLMQ_LOCAL_PORT to one of %s", len(clouds), strings.Join(ports, ", "))}
 	}

@@ -4,6 +4,7 @@
 package beacon
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -16,6 +17,8 @@ type Cloud struct {
 	Key      string `json:"key"`
 	AdminURL string `json:"admin_url"`
 	AdminKey string `json:"admin_key"`
+	// CountsURL is where it tells what AWS would bill; "" is nowhere. It asks for no key.
+	CountsURL string `json:"counts_url,omitempty"`
 }
 
 // folder is the beacons' folder, in the user's runtime folder. What has none (XDG_RUNTIME_DIR) gets one in the temp
@@ -27,7 +30,7 @@ const maxBytes = 16 << 10
 
 // check refuses what is no cloud on this machine: a beacon must not send anybody's key or prompt elsewhere.
 func (c Cloud) check() error {
-	for _, u := range []string{c.URL, c.AdminURL} {
+	for _, u := range []string{c.URL, c.AdminURL, cmp.Or(c.CountsURL, c.AdminURL)} {
 		if _, err := port(u); err != nil {
 			return err
 		}

@@ -78,6 +78,8 @@ type Cloud struct {
 	LambdaURL string
 	// MetricsURL is where Prometheus finds what the functions have counted.
 	MetricsURL string
+	// CountsURL is where llmq cost finds what AWS would bill.
+	CountsURL string
 
 	SQS      *sqs.Server
 	Valkey   *valkey.Server
@@ -87,6 +89,7 @@ type Cloud struct {
 	path    string   // of the functions' configuration
 	env     []string // with which they read it
 	links   []string // what leads them over links
+	meters  *meters
 	log     *slog.Logger
 	closers []func(context.Context) error // undone in reverse order
 	servers sync.WaitGroup
@@ -124,7 +127,7 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Cloud{log: o.Logger, AdminKey: randomText()}
+	c := &Cloud{log: o.Logger, AdminKey: randomText(), meters: &meters{printed: newPrinted(o.Output)}}
 	if err := c.start(ctx, o); err != nil {
 		stop, done := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer done()
@@ -186,9 +189,7 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	if c.links, err = c.link(ctx, o.Link); err != nil {
 		return err
 	}
-	if o.Output, err = c.openMetrics(o.Output); err != nil {
-		return err
-	}
+	o.Output = c.meters.printed
 	if err := c.createFunctions(o, c.Environ()); err != nil {
 		return err
 	}
@@ -198,7 +199,10 @@ func (c *Cloud) start(ctx context.Context, o Options) error {
 	if err := c.openDoors(o); err != nil {
 		return err
 	}
-	return c.createKey(ctx)
+	if err := c.createKey(ctx); err != nil {
+		return err
+	}
+	return c.openMetrics(ctx)
 }
 
 // Environ is how a program of this machine is configured to be part of this cloud, as its functions are, links included. It
@@ -259,7 +263,7 @@ func (c *Cloud) startS3() (string, error) {
 	if err := backend.SetVersioningConfiguration(state, gofakes3.VersioningConfiguration{Status: gofakes3.VersioningEnabled}); err != nil {
 		return "", fmt.Errorf("bucket %s: %w", state, err)
 	}
-	return c.serve("127.0.0.1:0", localonly.Handler(gofakes3.New(backend).Server()), nil)
+	return c.serve("127.0.0.1:0", localonly.Handler(c.meters.bucket.meter(gofakes3.New(backend).Server())), nil)
 }
 
 // serve listens on a loopback address until the cloud closes, and returns the URL.

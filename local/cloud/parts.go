@@ -207,10 +207,11 @@ func (c *Cloud) startSources(ctx context.Context) error {
 func (c *Cloud) openDoors(o Options) error {
 	opts := front.DefaultOptions()
 	opts.Function, opts.Stage, opts.AccountID, opts.Logger = FunctionEnqueue, "local", account, o.Logger
-	door, err := front.New(opts, c.Lambda)
+	api, err := front.New(opts, c.Lambda)
 	if err != nil {
 		return fmt.Errorf("front: %w", err)
 	}
+	door := c.meters.door.meter(api)
 	if c.URL, err = c.serve(o.HTTP, door, nil); err != nil {
 		return err
 	}
@@ -227,6 +228,6 @@ func (c *Cloud) openDoors(o Options) error {
 	if err != nil {
 		return fmt.Errorf("admin front: %w", err)
 	}
-	c.AdminURL, err = c.serve(o.Admin, admin, nil)
+	c.AdminURL, err = c.serve(o.Admin, c.meters.admin.meter(admin), nil)
 	return err
 }

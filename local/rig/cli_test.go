@@ -30,7 +30,7 @@ func newCLI(t *testing.T, r *rig.Rig) cli {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	out, err := beacon.Light(c.runtime, beacon.Cloud{URL: r.URL, Key: r.Key, AdminURL: r.AdminURL, AdminKey: r.AdminKey})
+	out, err := beacon.Light(c.runtime, beacon.Cloud{URL: r.URL, Key: r.Key, AdminURL: r.AdminURL, AdminKey: r.AdminKey, CountsURL: r.CountsURL})
 	if err != nil {
 		t.Fatal(err)
 	}

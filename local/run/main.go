@@ -85,7 +85,7 @@ func run(ctx context.Context, args, env []string, out, errOut io.Writer) (err er
 	}
 	step(fmt.Sprintf("ready after %.1f s%s", time.Since(began).Seconds(), inMemory()))
 	if !*once {
-		putOut, err := beacon.Light(lookup(env, "XDG_RUNTIME_DIR"), beacon.Cloud{URL: r.URL, Key: r.Key, AdminURL: r.AdminURL, AdminKey: r.AdminKey})
+		putOut, err := beacon.Light(lookup(env, "XDG_RUNTIME_DIR"), beacon.Cloud{URL: r.URL, Key: r.Key, AdminURL: r.AdminURL, AdminKey: r.AdminKey, CountsURL: r.CountsURL})
 		if err != nil {
 			step("llmq will not find this cloud by itself: " + err.Error())
 		} else {

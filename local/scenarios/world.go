@@ -36,13 +36,23 @@ const tenant = "default"
 
 // Start starts a world until the trial ends. Its provider takes latency for each call, about.
 func (t *trial) Start(ctx context.Context, latency time.Duration, change func(*config.Config)) (*world, error) {
+	w, err := t.unwatched(ctx, latency, change)
+	if err != nil {
+		return nil, err
+	}
+	w.Watch = rig.NewWatch(w.Rig) //nolint:contextcheck // it watches until Close
+	t.onClose(func(context.Context) error { return w.Watch.Close() })
+	return w, nil
+}
+
+// unwatched is Start without a watch, which asks the state store a few times a second.
+func (t *trial) unwatched(ctx context.Context, latency time.Duration, change func(*config.Config)) (*world, error) {
 	r, err := rig.Start(ctx, rig.Options{Functions: t.functions, Engine: valkey.Real, Linked: true, Change: change})
 	if err != nil {
 		return nil, err
 	}
 	t.onClose(r.Close)
-	w := &world{Rig: r, Watch: rig.NewWatch(r), door: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}}} //nolint:contextcheck // it watches until Close
-	t.onClose(func(context.Context) error { return w.Watch.Close() })
+	w := &world{Rig: r, door: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
 	t.onClose(func(context.Context) error { w.door.CloseIdleConnections(); return nil })
 	return w, w.slow(latency, t.Seed)
 }

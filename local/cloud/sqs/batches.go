@@ -118,6 +118,7 @@ func (s *Server) sendMessageBatch(c *call, in *sendMessageBatchInput) (any, erro
 			result.Failed = append(result.Failed, failed(ids[i], one.Err))
 			continue
 		}
+		s.countGroup(messages[i])
 		result.Successful = append(result.Successful, sentEntry{identified{ids[i]}, receiptOf(one.MessageID, messages[i])})
 	}
 	return result, nil

@@ -101,7 +101,14 @@ func (s *Server) sendMessage(c *call, in *sendMessageInput) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.countGroup(message)
 	return receiptOf(id, message), nil
+}
+
+func (s *Server) countGroup(m broker.Outgoing) {
+	if m.GroupID != "" {
+		s.grouped.Add(1)
+	}
 }
 
 type receiveMessageInput struct {
@@ -150,7 +157,9 @@ func (s *Server) receiveMessage(c *call, in *receiveMessageInput) (any, error) {
 		return nil, err
 	}
 	var result receiveMessageResult
-	if len(messages) > 0 {
+	if len(messages) == 0 {
+		s.empty.Add(1)
+	} else {
 		result.Messages = make([]received, 0, len(messages))
 	}
 	for i := range messages {

@@ -65,6 +65,8 @@ type Server struct {
 	log        *slog.Logger
 	operations map[string]*operation
 	faults     *faults
+	empty      atomic.Int64 // receives that brought nothing
+	grouped    atomic.Int64 // messages that were sent with a group
 }
 
 // operation is one operation of the API and the count of its requests.
@@ -117,13 +119,19 @@ type Stats struct {
 	// that it sends or receives, and at least one.
 	Billed map[string]int64
 
+	// Empty is how many answered receives brought no message; AWS bills them all the same.
+	Empty int64
+
+	// Grouped is how many messages were taken that have a MessageGroupId, for which AWS bills a fair queue on top.
+	Grouped int64
+
 	// Faults is how many requests and messages were struck by an injected [Fault].
 	Faults int64
 }
 
 // Stats returns the counts since New.
 func (s *Server) Stats() Stats {
-	stats := Stats{Requests: map[string]int64{}, Billed: map[string]int64{}, Faults: s.faults.hits.Load()}
+	stats := Stats{Requests: map[string]int64{}, Billed: map[string]int64{}, Empty: s.empty.Load(), Grouped: s.grouped.Load(), Faults: s.faults.hits.Load()}
 	for name, op := range s.operations {
 		if n := op.requests.Load(); n > 0 {
 			stats.Requests[name] = n

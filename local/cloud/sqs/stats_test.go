@@ -34,3 +34,18 @@ func TestStats_BillEvery64KiBOfWhatIsSentAndReceived(t *testing.T) {
 		t.Fatal(diff)
 	}
 }
+
+func TestStats_CountReceivesThatBringNothingAndMessagesWithAGroup(t *testing.T) {
+	t.Parallel()
+	server := local(t, sqs.Options{})
+	queue := `{"QueueUrl":"` + queueURL + `",`
+	must(t, server, "ReceiveMessage", queue+`"MaxNumberOfMessages":10}`) // nothing
+	must(t, server, "SendMessage", queue+`"MessageBody":"x","MessageGroupId":"a"}`)
+	must(t, server, "SendMessage", queue+`"MessageBody":"x"}`)
+	must(t, server, "SendMessageBatch", queue+`"Entries":[{"Id":"a","MessageBody":"x","MessageGroupId":"b"},{"Id":"b","MessageBody":"x"}]}`)
+	must(t, server, "ReceiveMessage", queue+`"MaxNumberOfMessages":10}`) // four
+	must(t, server, "ReceiveMessage", queue+`"MaxNumberOfMessages":10}`) // nothing is left
+	if s := server.Stats(); s.Empty != 2 || s.Grouped != 2 {
+		t.Errorf("%d receives brought nothing, %d messages have a group; want 2 and 2", s.Empty, s.Grouped)
+	}
+}

@@ -1,5 +1,6 @@
-// Package awscost estimates what an environment costs on AWS, idle and per million calls, from one dated price file. It knows
-// nothing of what providers charge for models, which is mostly more.
+// Package awscost turns operations that AWS bills into dollars, by one dated price file: those that were counted ([Counts], from the
+// local cloud or a day's metrics) and those that a formula gives ([Traffic], [Standing]). It knows nothing of what providers charge
+// for models, which is mostly more.
 //
 // These are estimates, so that amounts are floats; money that is counted is package cost's.
 package awscost
@@ -50,21 +51,9 @@ func (p Prices) usd(name string) float64 {
 	return price.USD
 }
 
-// Item is a line of an estimate.
-type Item struct {
-	Name string
-	How  string // the arithmetic, in words
-	USD  float64
-}
-
-// Total is the sum of items.
-func Total(items []Item) float64 {
-	sum := 0.0
-	for _, i := range items {
-		sum += i.USD
-	}
-	return sum
-}
-
-// hours is how long a month is.
-const hours = 730
+const (
+	million   = 1e6
+	hours     = 730.0 // of a month
+	month     = hours * 3600
+	bytesOfGB = 1e9 // of logs and of traffic
+)

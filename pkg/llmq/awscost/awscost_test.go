@@ -52,7 +52,7 @@ func TestMillion_IsTheSurveysFormula(t *testing.T) {
 	} {
 		u := Usual()
 		u.DoorMB, u.Batch, u.Parallel, u.ReplyKB = 128, tt.n, tt.n, 0
-		if got := Total(p.Million(u)) - 2*0.4; math.Abs(got-tt.want) > 1e-6 {
+		if got := Total(p.Million(u.Counts())) - 2*0.4; math.Abs(got-tt.want) > 1e-6 {
 			t.Errorf("%g at once: $%.4f, the formula gives $%.4f", tt.n, got, tt.want)
 		}
 	}
@@ -90,9 +90,10 @@ func TestReport_IsTheReviewedOne(t *testing.T) {
 func TestMonth_TellsWhatAVPCCosts(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default(config.KindAWS)
-	plain := Total(prices(t).Month(Of(cfg)))
+	idle := func() float64 { s := Of(cfg); return Total(prices(t).Month(s, s.Idle())) }
+	plain := idle()
 	cfg.Valkey.Network, cfg.Deploy.NAT = "vpc", config.NATEach
-	if got, want := Total(prices(t).Month(Of(cfg)))-plain, 2*4*7.30+2*32.85; math.Abs(got-want) > 1e-6 {
+	if got, want := idle()-plain, 2*4*7.30+2*32.85; math.Abs(got-want) > 1e-6 {
 		t.Errorf("two zones with NAT cost $%.2f a month more, want $%.2f", got, want)
 	}
 }

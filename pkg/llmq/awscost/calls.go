@@ -1,15 +1,11 @@
 package awscost
 
-import (
-	"fmt"
-	"math"
-)
+import "math"
 
-// Traffic is how calls are, on the average.
+// Traffic is how calls are, on the average: the formula's way to [Counts].
 type Traffic struct {
 	Seconds   float64 // that a provider takes
 	Waits     bool    // the caller waits at the door; else it submits, and asks once later
-	Direct    bool    // the door runs the call itself: no queue, no worker
 	DoorMB    int
 	WorkerMB  int
 	Chunks    int     // of 64 KB in a message
@@ -21,69 +17,56 @@ type Traffic struct {
 	ReplyKB   float64 // that go out to the internet
 }
 
-// Usual is a chat call of 10 s and a few KB: what this repository's benches and prod's sizes give.
+// Usual is a chat call of 10 s and a few KB, with prod's sizes and full batches: what many calls at once come near to.
 func Usual() Traffic {
 	return Traffic{Seconds: 10, Waits: true, DoorMB: 256, WorkerMB: 256, Chunks: 1, Batch: 10, Parallel: 10, ECPU: 20, LogKB: 1, ReplyKB: 4}
 }
 
-// renewEvery is how many seconds a message is held by one request.
-const renewEvery = 10
+const (
+	// renewEvery is how many seconds a message is held by one request.
+	renewEvery = 10
+	// submitMS is how long the door takes to put a call on its queue, or to look for a result.
+	submitMS = 50
+)
 
-// Million is what a million such calls cost.
-func (p Prices) Million(t Traffic) []Item {
-	gbSeconds := 1e6 * p.usd("lambda_gb_second")
-	doorGB, workerGB := float64(t.DoorMB)/1024, float64(t.WorkerMB)/1024
-	requests, doorSeconds := 1.0, t.Seconds
-	if !t.Waits {
-		requests, doorSeconds = 2, 0.1 // 50 ms each
+// Counts are what a million such calls make AWS count.
+func (t Traffic) Counts() Counts {
+	const n = million
+	c := Counts{
+		Calls: n, CallSeconds: n * t.Seconds,
+		SQS: map[string]float64{
+			"SendMessage": n * float64(t.Chunks), "ReceiveMessage": n * float64(t.Chunks), "DeleteMessage": n,
+			"ChangeMessageVisibility": n * (1 + math.Floor(t.Seconds/renewEvery)),
+		},
+		Grouped: n, ECPU: n * t.ECPU, S3Writes: n * t.Offloaded, S3Reads: n * t.Offloaded, LogBytes: n * t.LogKB * 1000, APIBytesOut: n * t.ReplyKB * 1000,
+		Functions: []Function{
+			{Role: RoleDoor, MemoryMB: float64(t.DoorMB)},
+			{Role: RoleWorker, MemoryMB: float64(t.WorkerMB), Invocations: n / t.Batch, BilledMS: n * t.Seconds * 1000 / t.Parallel},
+		},
 	}
-	items := []Item{
-		{"API Gateway", fmt.Sprintf("%g request(s)", requests), requests * p.usd("api_million")},
-		{"door", fmt.Sprintf("%g invocation(s), %g s with %d MB", requests, doorSeconds, t.DoorMB), requests*p.usd("lambda_million") + gbSeconds*doorSeconds*doorGB},
+	if t.Waits {
+		return waiting(c)
 	}
-	if !t.Direct {
-		renewals := math.Floor(t.Seconds / renewEvery)
-		n := float64(2*t.Chunks) + 2 + renewals
-		items = append(items,
-			Item{"SQS", fmt.Sprintf("%g requests: send, receive, hold, delete", n), n*p.usd("sqs_million") + p.usd("sqs_fair_million")},
-			Item{"worker", fmt.Sprintf("%g s with %d MB, %g calls at once", t.Seconds, t.WorkerMB, t.Parallel), p.usd("lambda_million")/t.Batch + gbSeconds*t.Seconds*workerGB/t.Parallel},
-		)
-	}
-	return append(items,
-		Item{"state store", fmt.Sprintf("%g ECPU", t.ECPU), t.ECPU * p.usd("cache_ecpu_million")},
-		Item{"large bodies", fmt.Sprintf("%g %% through S3", 100*t.Offloaded), t.Offloaded * (p.usd("s3_put_million") + p.usd("s3_get_million"))},
-		Item{"logs", fmt.Sprintf("%g KB", t.LogKB), t.LogKB * p.usd("logs_gb")},
-		Item{"replies to the internet", fmt.Sprintf("%g KB", t.ReplyKB), t.ReplyKB * p.usd("data_out_gb")},
-	)
+	return submitted(c)
 }
 
-// Lever is a way to pay less, or more.
-type Lever struct {
-	Name string
-	USD  float64 // a million calls with it
+// waiting are the same calls, with callers that wait at the door.
+func waiting(c Counts) Counts {
+	return c.door(1, c.CallSeconds*1000)
 }
 
-// Levers shows what each change of t alone would do. Idle waiting is the bill: whoever waits is paid by the second.
-func (p Prices) Levers(t Traffic) []Lever {
-	change := func(name string, by func(*Traffic)) Lever {
-		by(&t)
-		return Lever{name, Total(p.Million(t))}
-	}
-	base := t
-	var out []Lever
-	for _, l := range []struct {
-		name string
-		by   func(*Traffic)
-	}{
-		{"one call in a worker at a time (few calls, batch_size 1)", func(t *Traffic) { t.Batch, t.Parallel = 1, 1 }},
-		{"door and workers with 128 MB", func(t *Traffic) { t.DoorMB, t.WorkerMB = 128, 128 }},
-		{"callers submit and ask later (bg, bulk: /llmq/v1/calls)", func(t *Traffic) { t.Waits = false }},
-		{"the door runs the call itself (routing.rt: direct)", func(t *Traffic) { t.Direct = true }},
-		{"calls of 2 s in the place of these", func(t *Traffic) { t.Seconds = 2 }},
-		{"bodies of 300 KB through S3", func(t *Traffic) { t.Offloaded = 1 }},
-	} {
-		t = base
-		out = append(out, change(l.name, l.by))
-	}
-	return out
+// submitted are the same calls, with callers that submit them and ask once later.
+func submitted(c Counts) Counts {
+	const requests = 2
+	return c.door(requests, c.Calls*requests*submitMS)
+}
+
+// door sets how often a call comes to the door, and what that is billed for.
+func (c Counts) door(requests, billedMS float64) Counts {
+	c.APIRequests = c.Calls * requests
+	return c.with(func(f *Function) {
+		if f.Role == RoleDoor {
+			f.Invocations, f.BilledMS = c.APIRequests, billedMS
+		}
+	})
 }

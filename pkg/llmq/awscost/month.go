@@ -1,21 +1,17 @@
 package awscost
 
-import (
-	"fmt"
-
-	"github.com/llm-queue/llmq/pkg/llmq/config"
-)
+import "github.com/llm-queue/llmq/pkg/llmq/config"
 
 // Standing is what an environment has that costs while nobody calls.
 type Standing struct {
-	Queues     int // that an event source polls; dead-letter queues cost nothing
-	Alarms     int // by their metrics, each of which is paid
-	Dashboards int
-	Secrets    int
-	Endpoints  int // interface endpoints, each in each zone
-	NATs       int
-	WAF        bool
-	Governor   bool
+	Queues     int  `json:"queues"` // that an event source polls; dead-letter queues cost nothing
+	Alarms     int  `json:"alarms"` // by their metrics, each of which is paid
+	Dashboards int  `json:"dashboards"`
+	Secrets    int  `json:"secrets"`
+	Endpoints  int  `json:"endpoints,omitempty"` // interface endpoints, each in each zone
+	NATs       int  `json:"nats,omitempty"`
+	WAF        bool `json:"waf,omitempty"`
+	Governor   bool `json:"governor,omitempty"`
 }
 
 // Of is what the CDK app makes of a configuration; one of its tests holds the two together.
@@ -70,30 +66,43 @@ func Of(cfg *config.Config) Standing {
 // endpointServices are those that a VPC's functions call: SQS, Secrets Manager, Lambda, Bedrock.
 const endpointServices = 4
 
-// What an event source does while its queue is empty: five long polls at once, three times a minute each.
-const pollsAMonth = 5 * 3 * 60 * hours
+const (
+	// What an event source does while its queue is empty: five long polls at once, three times a minute each.
+	pollsAMinute = 5 * 3
+	minutes      = 60 * hours // of a month; the governor runs once in each, and looks at each queue
+	governorMS   = 300
+	governorMB   = 256
+)
 
-// Month is what an environment costs in a month without a call.
-func (p Prices) Month(s Standing) []Item {
-	items := []Item{
-		{"event sources that poll", fmt.Sprintf("%d queues × %d k requests", s.Queues, pollsAMonth/1000), float64(s.Queues) * pollsAMonth / 1e6 * p.usd("sqs_million")},
-		{"state store", "0.1 GB, which is the least", 0.1 * hours * p.usd("cache_gb_hour")},
-		{"alarms", fmt.Sprintf("%d", s.Alarms), float64(s.Alarms) * p.usd("alarm_month")},
-		{"dashboard", fmt.Sprintf("%d", s.Dashboards), float64(s.Dashboards) * p.usd("dashboard_month")},
-		{"secrets", fmt.Sprintf("%d", s.Secrets), float64(s.Secrets) * p.usd("secret_month")},
-	}
+// Idle are the operations of a month without a call, by formula.
+func (s Standing) Idle() Counts {
+	polls := float64(s.Queues) * pollsAMinute * minutes
+	c := Counts{Seconds: month, SQS: map[string]float64{"ReceiveMessage": polls}, EmptyReceives: polls}
 	if s.Governor {
-		const runs, seconds, gb = 60 * hours, 0.3, 0.25
-		items = append(items, Item{"governor", fmt.Sprintf("%d runs of 0.3 s with 256 MB", runs), runs/1e6*p.usd("lambda_million") + runs*seconds*gb*p.usd("lambda_gb_second")})
+		c.SQS["GetQueueAttributes"] = float64(s.Queues) * minutes
+		c.Functions = []Function{{Role: RoleGovernor, MemoryMB: governorMB, Invocations: minutes, BilledMS: minutes * governorMS}}
 	}
-	if s.Endpoints > 0 {
-		items = append(items, Item{"interface endpoints", fmt.Sprintf("%d, each in its zone", s.Endpoints), float64(s.Endpoints) * hours * p.usd("endpoint_hour")})
+	return c
+}
+
+// Month is what an environment costs in a month without a call: what stands there, and what happens by the hour as it did while c was
+// counted, [Standing.Idle] or a span of real time.
+func (p Prices) Month(s Standing, c Counts) []Item {
+	var items []Item
+	if c.Seconds > 0 {
+		items = p.Bill(c.times(month / c.Seconds)).Hours
 	}
-	if s.NATs > 0 {
-		items = append(items, Item{"NAT gateways", fmt.Sprintf("%d, without traffic", s.NATs), float64(s.NATs) * hours * p.usd("nat_hour")})
+	add := func(name string, count float64, unit string, usd float64) {
+		items = append(items, Item{name, count, unit, count * usd})
 	}
+	add("state store", 0.1, "GB, which is the least", hours*p.usd("cache_gb_hour"))
+	add("alarms", float64(s.Alarms), "metrics", p.usd("alarm_month"))
+	add("dashboard", float64(s.Dashboards), "dashboards", p.usd("dashboard_month"))
+	add("secrets", float64(s.Secrets), "secrets", p.usd("secret_month"))
+	add("interface endpoints", float64(s.Endpoints), "in a zone each", hours*p.usd("endpoint_hour"))
+	add("NAT gateways", float64(s.NATs), "without traffic", hours*p.usd("nat_hour"))
 	if s.WAF {
-		items = append(items, Item{"web ACL", "two rules", p.usd("waf_month")})
+		add("web ACL", 1, "of two rules", p.usd("waf_month"))
 	}
-	return items
+	return paid(items)
 }
