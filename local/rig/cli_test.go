@@ -13,6 +13,7 @@ import (
 
 	"github.com/llm-queue/llmq/local/beacon"
 	"github.com/llm-queue/llmq/local/rig"
+	"github.com/llm-queue/llmq/pkg/llmq/awscost"
 )
 
 // cli is the built command line, which finds a rig by itself.
@@ -70,7 +71,7 @@ func (c cli) as(env []string, code int, out any, args ...string) (stdout, stderr
 }
 
 // E5: the command line against the real functions, told nothing: status, queues, a key from its making to its end, calls on every
-// wire with it, a dry run.
+// wire with it, a dry run, and what all that would cost.
 func TestCLI_OperatesARealCloud(t *testing.T) {
 	t.Parallel()
 	c := newCLI(t, theRig(t))
@@ -124,6 +125,13 @@ func TestCLI_OperatesARealCloud(t *testing.T) {
 	}
 	if c.run(0, &left, "request", "cancel", left.ID); left.State != "done" {
 		t.Errorf("cancelled late = %+v", left)
+	}
+	var bill struct { // F6
+		Counts     awscost.Counts
+		MillionUSD float64 `json:"million_usd"`
+	}
+	if c.run(0, &bill, "cost"); bill.Counts.Calls < 4 || bill.Counts.APIRequests < 8 || bill.Counts.SQS["SendMessage"] < 6 || bill.Counts.LogBytes == 0 || bill.MillionUSD == 0 {
+		t.Errorf("cost = %+v", bill)
 	}
 	var set struct {
 		Changed []struct{ Name, After string }

@@ -107,8 +107,8 @@ func request(id string, lane llmq.Lane, within time.Duration) llmq.Request {
 
 // call is one over HTTPS.
 type call struct {
-	ID      string // the Idempotency-Key, and what it says
-	Lane    llmq.Lane
+	ID      string        // the Idempotency-Key, and what it says
+	Lane    llmq.Lane     // "" is the route's own
 	Within  time.Duration // its deadline; 0 is the lane's
 	Path    string        // "" is a chat
 	Body    []byte        // nil says the id
@@ -159,7 +159,9 @@ func (w *world) Ask(ctx context.Context, c call) answer {
 	req.Header.Set("Authorization", "Bearer "+cmp.Or(c.Key, w.Key))
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", c.ID)
-	req.Header.Set("X-LLMQ-Lane", string(c.Lane))
+	if c.Lane != "" {
+		req.Header.Set("X-LLMQ-Lane", string(c.Lane))
+	}
 	if c.Session != "" {
 		req.Header.Set("X-LLMQ-Session", c.Session)
 	}

@@ -51,7 +51,7 @@ func TestMillion_IsTheSurveysFormula(t *testing.T) {
 		{10, 3.5 + (0.2 + 13.3334*10*0.125) + (0.4*3 + 0.1) + (0.02 + 13.3334*10*0.25/10) + 0.0023*20 + 0.5},
 	} {
 		u := Usual()
-		u.DoorMB, u.Batch, u.Parallel, u.ReplyKB = 128, tt.n, tt.n, 0
+		u.DoorMB, u.Batch, u.Parallel, u.ReplyKB, u.ECPU, u.LogKB = 128, tt.n, tt.n, 0, 20, 1
 		if got := Total(p.Million(u.Counts())) - 2*0.4; math.Abs(got-tt.want) > 1e-6 {
 			t.Errorf("%g at once: $%.4f, the formula gives $%.4f", tt.n, got, tt.want)
 		}

@@ -77,8 +77,9 @@ func TestMonth_CountedMinuteScales(t *testing.T) {
 func TestShape_TellsTheLevers(t *testing.T) {
 	t.Parallel()
 	u := Usual()
+	u.Batch, u.Parallel = 5, 4
 	got := u.Counts().Shape()
-	want := Shape{CallSeconds: 10, APIRequests: 1, DoorSeconds: 10, Batch: 10, AtOnce: 10, WorkerSeconds: 1, SQSRequests: 5, ECPU: 20, LogBytes: 1000}
+	want := Shape{CallSeconds: 10, APIRequests: 1, DoorSeconds: 10, Batch: 5, AtOnce: 4, WorkerSeconds: 2.5, SQSRequests: 5, ECPU: u.ECPU, LogBytes: 1000 * u.LogKB}
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -91,22 +92,22 @@ func TestShape_TellsTheLevers(t *testing.T) {
 func TestLevers_AreTheOtherTraffic(t *testing.T) {
 	t.Parallel()
 	p, u := prices(t), Usual()
-	submitted, alone, small := u, u, u
-	submitted.Waits, alone.Batch, alone.Parallel, small.DoorMB, small.WorkerMB = false, 1, 1, 128, 128
+	submitted, shared, small := u, u, u
+	submitted.Waits, shared.Batch, shared.Parallel, small.DoorMB, small.WorkerMB = false, 10, 10, 128, 128
 	got := map[string]float64{}
 	for _, l := range p.Levers(u.Counts()) {
 		got[l.Name] = l.USD
 	}
 	for name, like := range map[string]Traffic{
-		"callers submit and ask later (bg, bulk: /llmq/v1/calls)":  submitted,
-		"one call in a worker at a time (few calls, batch_size 1)": alone,
-		"doors and workers with 128 MB":                            small,
+		"callers submit and ask later (bg, bulk: /llmq/v1/calls)":                submitted,
+		"ten calls in a worker at a time (few workers: lanes.*.max_concurrency)": shared,
+		"doors and workers with 128 MB":                                          small,
 	} {
 		if want := Total(p.Million(like.Counts())); math.Abs(got[name]-want) > 1e-9*want {
 			t.Errorf("%s: $%g, want $%g", name, got[name], want)
 		}
 	}
-	if usd, found := got["ten calls in a worker at a time"]; found {
+	if usd, found := got["one call in a worker at a time (calls one by one, batch_size 1)"]; found {
 		t.Errorf("what is so already is no lever: $%g", usd)
 	}
 	back := p.Levers(submitted.Counts())

@@ -17,9 +17,10 @@ type Traffic struct {
 	ReplyKB   float64 // that go out to the internet
 }
 
-// Usual is a chat call of 10 s and a few KB, with prod's sizes and full batches: what many calls at once come near to.
+// Usual is a chat call of 10 s and a few KB as results/cost.md has it counted of callers that wait: calls that come one by one find a
+// worker free each, so that none is shared.
 func Usual() Traffic {
-	return Traffic{Seconds: 10, Waits: true, DoorMB: 256, WorkerMB: 256, Chunks: 1, Batch: 10, Parallel: 10, ECPU: 20, LogKB: 1, ReplyKB: 4}
+	return Traffic{Seconds: 10, Waits: true, DoorMB: 256, WorkerMB: 256, Chunks: 1, Batch: 1, Parallel: 1, ECPU: 80, LogKB: 2.5, ReplyKB: 4}
 }
 
 const (
@@ -52,14 +53,23 @@ func (t Traffic) Counts() Counts {
 
 // waiting are the same calls, with callers that wait at the door.
 func waiting(c Counts) Counts {
+	if c.submits() {
+		c.S3Writes, c.S3Reads = max(0, c.S3Writes-c.Calls), max(0, c.S3Reads-c.Calls)
+	}
 	return c.door(1, c.CallSeconds*1000)
 }
 
-// submitted are the same calls, with callers that submit them and ask once later.
+// submitted are the same calls, with callers that submit them and ask once later: their replies are kept in the bucket (DS54).
 func submitted(c Counts) Counts {
+	if !c.submits() {
+		c.S3Writes, c.S3Reads = c.S3Writes+c.Calls, c.S3Reads+c.Calls
+	}
 	const requests = 2
 	return c.door(requests, c.Calls*requests*submitMS)
 }
+
+// submits says that callers come twice, most of them.
+func (c Counts) submits() bool { return c.APIRequests > 1.5*c.Calls }
 
 // door sets how often a call comes to the door, and what that is billed for.
 func (c Counts) door(requests, billedMS float64) Counts {

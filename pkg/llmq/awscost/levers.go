@@ -18,7 +18,7 @@ func (p Prices) Levers(c Counts) []Lever {
 	timed, now := c.CallSeconds > 0, Total(p.Million(c))
 	const (
 		shortCall = 2.0  // seconds
-		idle      = 0.01 // of the sum: what changes no more is as it is already
+		changes   = 0.05 // of the sum: what would change less is so already
 	)
 	for _, l := range []struct {
 		name  string
@@ -27,17 +27,17 @@ func (p Prices) Levers(c Counts) []Lever {
 	}{
 		{"callers wait at the door (rt)", timed, waiting},
 		{"callers submit and ask later (bg, bulk: /llmq/v1/calls)", true, submitted},
-		{"one call in a worker at a time (few calls, batch_size 1)", timed, func(c Counts) Counts { return c.together(1) }},
-		{"ten calls in a worker at a time", timed, func(c Counts) Counts { return c.together(10) }},
+		{"one call in a worker at a time (calls one by one, batch_size 1)", timed, func(c Counts) Counts { return c.together(1) }},
+		{"ten calls in a worker at a time (few workers: lanes.*.max_concurrency)", timed, func(c Counts) Counts { return c.together(10) }},
 		{"doors and workers with 128 MB", true, func(c Counts) Counts { return c.with(func(f *Function) { f.MemoryMB = 128 }) }},
 		{"the door runs the call itself (routing.rt: direct)", timed, direct},
 		{"calls of 2 s in the place of these", timed, func(c Counts) Counts { return c.lasting(shortCall) }},
-		{"bodies of 300 KB through S3", true, func(c Counts) Counts { c.S3Writes, c.S3Reads = c.Calls, c.Calls; return c }},
+		{"bodies of 300 KB through S3", true, func(c Counts) Counts { c.S3Writes, c.S3Reads = c.S3Writes+c.Calls, c.S3Reads+c.Calls; return c }},
 	} {
 		if !l.known {
 			continue
 		}
-		if usd := Total(p.Million(l.with(c))); math.Abs(usd-now) > idle*now {
+		if usd := Total(p.Million(l.with(c))); math.Abs(usd-now) > changes*now {
 			out = append(out, Lever{l.name, usd})
 		}
 	}

@@ -19,7 +19,7 @@ func (p Prices) Report(w io.Writer, cfg *config.Config) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "llmq-%s: prices of %s, %s, without what providers charge for models\n", cfg.Env, p.Region, p.Date)
 	table(&b, "a month without a call", p.Month(s, s.Idle()), 1)
-	table(&b, fmt.Sprintf("a million calls of %g s, %g in a worker, whose callers wait", t.Seconds, t.Parallel), p.Million(c), million)
+	table(&b, fmt.Sprintf("a million calls of %g s that come one by one, whose callers wait", t.Seconds), p.Million(c), million)
 	b.WriteString("  a million calls, if\n")
 	for _, l := range p.Levers(c) {
 		fmt.Fprintf(&b, "    %-69s %10.2f\n", l.Name, l.USD)
