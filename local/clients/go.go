@@ -67,7 +67,7 @@ func (k check) result(ctx context.Context, w *world, name string) result {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	began := time.Now()
-	err := w.replies(ctx)
+	err := w.Replies(ctx)
 	note := ""
 	if err == nil {
 		note, err = k.run(ctx)

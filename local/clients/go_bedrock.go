@@ -89,7 +89,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 			return "", is.err()
 		}},
 		{"tools", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{ToolCalls: []server.ToolCall{{Name: "weather", Arguments: `{"city":"Ulm"}`}}}); err != nil {
+			if err := w.Replies(ctx, server.Reply{ToolCalls: []server.ToolCall{{Name: "weather", Arguments: `{"city":"Ulm"}`}}}); err != nil {
 				return "", err
 			}
 			in := asks("Weather?", rig.ModelConverse)
@@ -139,7 +139,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		}},
 		{"stream that breaks", func(ctx context.Context) (string, error) {
 			text := "a text that is long enough to be cut in its middle"
-			if err := w.replies(ctx, server.Reply{Fail: server.FailReset, After: 4, Text: &text}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Fail: server.FailReset, After: 4, Text: &text}); err != nil {
 				return "", err
 			}
 			said, _, err := stream(ctx, "x")
@@ -168,14 +168,14 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 			return "", w.bedrockError(err, "ValidationException", 0)
 		}},
 		{"error: deadline", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{Hang: true}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Hang: true}); err != nil {
 				return "", err
 			}
 			_, err := c.Converse(ctx, asks("slow", rig.ModelConverse), steered("X-LLMQ-Timeout-Secs", "2"))
 			return "", w.bedrockError(err, "ModelTimeoutException", 1)
 		}},
 		{"cancelled context", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{Delay: 2500 * time.Millisecond}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Delay: 2500 * time.Millisecond}); err != nil {
 				return "", err
 			}
 			ctx, cancel := context.WithCancel(ctx)
@@ -187,7 +187,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 			_, err := c.Converse(ctx, asks("slow", rig.ModelConverse))
 			var is wants
 			is.equal("it is the context's error", errors.Is(err, context.Canceled), true)
-			is.equal("calls", w.calls(), 1)
+			is.equal("calls", w.Calls(), 1)
 			return fmt.Sprintf("%.100v", err), is.err()
 		}},
 	}
@@ -202,7 +202,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		{"provider fails", server.Reply{Status: 500, Times: 20}, "ModelErrorException", 3},
 	} {
 		checks = append(checks, check{"error: " + f.name, func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, f.reply); err != nil {
+			if err := w.Replies(ctx, f.reply); err != nil {
 				return "", err
 			}
 			_, err := c.Converse(ctx, asks(f.name, rig.ModelConverse))
@@ -210,7 +210,7 @@ func bedrockChecks(w *world, h *http.Client, endpoint, key string) []check {
 		}})
 	}
 	return append(checks, check{"own retries: a throttle", func(ctx context.Context) (string, error) {
-		if err := w.replies(ctx, throttle()); err != nil {
+		if err := w.Replies(ctx, throttle()); err != nil {
 			return "", err
 		}
 		began := time.Now()
@@ -227,6 +227,6 @@ func (w *world) bedrockError(err error, code string, calls int) error {
 	}
 	var is wants
 	is.equal("code", e.ErrorCode(), code)
-	is.equal("calls of the provider", w.calls(), calls)
+	is.equal("calls of the provider", w.Calls(), calls)
 	return is.err()
 }

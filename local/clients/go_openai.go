@@ -57,7 +57,7 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 			return "", errors.Join(pages.Err(), is.err())
 		}},
 		{"tools", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{ToolCalls: []server.ToolCall{call}}); err != nil {
+			if err := w.Replies(ctx, server.Reply{ToolCalls: []server.ToolCall{call}}); err != nil {
 				return "", err
 			}
 			p := says("Weather?")
@@ -79,7 +79,7 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 		}},
 		{"JSON schema", func(ctx context.Context) (string, error) {
 			text := `{"city":"Ulm","degrees":7}`
-			if err := w.replies(ctx, server.Reply{Text: &text}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Text: &text}); err != nil {
 				return "", err
 			}
 			p := says("As JSON")
@@ -130,7 +130,7 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 		}},
 		{"stream that breaks", func(ctx context.Context) (string, error) {
 			text := "a text that is long enough to be cut in its middle"
-			if err := w.replies(ctx, server.Reply{Fail: server.FailError, After: 4, Text: &text}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Fail: server.FailError, After: 4, Text: &text}); err != nil {
 				return "", err
 			}
 			s := ai.Chat.Completions.NewStreaming(ctx, says("x"))
@@ -168,7 +168,7 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 			return fmt.Sprintf("%d numbers; base64: %.100v", len(floats.Data[1].Embedding), err), is.err()
 		}},
 		{"error: deadline", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{Hang: true}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Hang: true}); err != nil {
 				return "", err
 			}
 			_, err := ai.Chat.Completions.New(ctx, says("slow"), option.WithHeader("X-LLMQ-Timeout-Secs", "2"))
@@ -180,7 +180,7 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 			return code, w.sameError(err, http.StatusGatewayTimeout, code, "false", 1)
 		}},
 		{"cancelled context", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{Delay: 2500 * time.Millisecond}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Delay: 2500 * time.Millisecond}); err != nil {
 				return "", err
 			}
 			ctx, cancel := context.WithCancel(ctx)
@@ -192,11 +192,11 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 			_, err := ai.Chat.Completions.New(ctx, says("slow"))
 			var is wants
 			is.equal("it is the context's error", errors.Is(err, context.Canceled), true)
-			is.equal("calls", w.calls(), 1)
+			is.equal("calls", w.Calls(), 1)
 			return "", is.err()
 		}},
 		{"own retries: a throttle", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, throttle()); err != nil {
+			if err := w.Replies(ctx, throttle()); err != nil {
 				return "", err
 			}
 			began := time.Now()
@@ -229,7 +229,7 @@ func openAIChecks(w *world, h *http.Client, base, key string, keys bool) []check
 		{"provider fails", server.Reply{Status: 500, Times: 20}, 502, "provider_error", 3},
 	} {
 		checks = append(checks, check{"error: " + f.name, func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, f.reply); err != nil {
+			if err := w.Replies(ctx, f.reply); err != nil {
 				return "", err
 			}
 			_, err := ai.Chat.Completions.New(ctx, says(f.name))
@@ -274,6 +274,6 @@ func (w *world) sameError(err error, status int, code, retry string, calls int) 
 	is.equal("status", e.StatusCode, status)
 	is.equal("code", e.Code, code)
 	is.equal("x-should-retry", e.Response.Header.Get("X-Should-Retry"), retry)
-	is.equal("calls of the provider", w.calls(), calls)
+	is.equal("calls of the provider", w.Calls(), calls)
 	return is.err()
 }

@@ -99,11 +99,11 @@ func programChecks(w *world, p *wiring.Program) []check {
 				}
 			}
 			var is wants
-			is.equal("calls of the provider", w.calls(), 1)
+			is.equal("calls of the provider", w.Calls(), 1)
 			return "", is.err()
 		}},
 		{"A4: an error's code and meta", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{Status: http.StatusBadRequest}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Status: http.StatusBadRequest}); err != nil {
 				return "", err
 			}
 			_, err := p.Chat(ctx, body("x"), llmqclient.Options{})
@@ -113,7 +113,7 @@ func programChecks(w *world, p *wiring.Program) []check {
 			return "", is.err()
 		}},
 		{"A5: a cancelled context", func(ctx context.Context) (string, error) {
-			if err := w.replies(ctx, server.Reply{Hang: true}); err != nil {
+			if err := w.Replies(ctx, server.Reply{Hang: true}); err != nil {
 				return "", err
 			}
 			ctx, cancel := context.WithCancel(ctx)

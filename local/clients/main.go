@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/llm-queue/llmq/local/clients/suite"
 	"github.com/llm-queue/llmq/local/rig"
 )
 
@@ -39,8 +40,8 @@ func main() {
 	}
 }
 
-// suite is the checks of one language's clients.
-type suite struct {
+// language is the checks of one language's clients.
+type language struct {
 	name string
 	run  func(ctx context.Context, w *world, r *report) error
 }
@@ -63,7 +64,7 @@ func run(ctx context.Context, dir, only string, verbose bool) (ok bool, err erro
 		err = errors.Join(err, w.Close(closing))
 	}()
 	r := &report{out: os.Stdout}
-	for _, s := range []suite{{"go", runGo}, {"node", node(dir)}, {"python", python(dir)}} {
+	for _, s := range []language{{"go", runGo}, {"node", node(dir)}, {"python", python(dir)}} {
 		if only != "" && only != s.name {
 			continue
 		}
@@ -77,7 +78,7 @@ func run(ctx context.Context, dir, only string, verbose bool) (ok bool, err erro
 // world is a running local cloud, and what steers its provider.
 type world struct {
 	*rig.Rig
-	*control
+	*suite.Control
 }
 
 // start starts one whose waits between tries are short, so that an error of a provider takes no minute, and whose limits and breakers
@@ -95,7 +96,7 @@ func start(ctx context.Context, verbose bool) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := newControl(r.Fake)
+	c, err := suite.NewControl(r.Fake)
 	if err != nil {
 		return nil, errors.Join(err, r.Close(ctx))
 	}
@@ -104,15 +105,23 @@ func start(ctx context.Context, verbose bool) (*world, error) {
 
 // Close ends both.
 func (w *world) Close(ctx context.Context) error {
-	return errors.Join(w.close(ctx), w.Rig.Close(ctx))
+	return errors.Join(w.Control.Close(ctx), w.Rig.Close(ctx))
 }
 
-// environ is what a caller's shell has of `make run`'s lines, and how scripts steer the provider.
-func (w *world) environ() []string {
-	return []string{
-		"OPENAI_BASE_URL=" + w.URL + "/v1", "OPENAI_API_KEY=" + w.Key,
-		"AWS_ENDPOINT_URL_BEDROCK_RUNTIME=" + w.TLSURL, "AWS_BEARER_TOKEN_BEDROCK=" + w.Key, "AWS_CA_BUNDLE=" + w.CAFile,
-		"NODE_EXTRA_CA_CERTS=" + w.CAFile, "AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1",
-		"PROVIDER_URL=" + w.url,
+// node runs the checks of the npm packages.
+func node(dir string) func(context.Context, *world, *report) error {
+	return func(ctx context.Context, w *world, r *report) error {
+		fmt.Println("· installing openai, @aws-sdk/client-bedrock-runtime, @langchain/openai and @langchain/langgraph from npm")
+		in, err := suite.Node(ctx, dir)
+		return r.script(ctx, w, "node", in, err, "node", "checks.mjs")
+	}
+}
+
+// python runs the checks of the PyPI packages.
+func python(dir string) func(context.Context, *world, *report) error {
+	return func(ctx context.Context, w *world, r *report) error {
+		fmt.Println("· installing openai, boto3, langchain-openai, langchain-aws and langgraph from PyPI")
+		in, interpreter, err := suite.Python(ctx, dir)
+		return r.script(ctx, w, "python", in, err, interpreter, "checks.py")
 	}
 }

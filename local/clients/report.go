@@ -1,20 +1,16 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/llm-queue/llmq/local/clients/suite"
 )
 
-// result is one check of a client.
-type result struct {
-	Client string `json:"client"` // its package, and version
-	Check  string `json:"check"`
-	OK     bool   `json:"ok"`
-	Note   string `json:"note"` // what was seen, or why it failed
-}
+type result = suite.Result
 
 // report prints a line for each result as it comes, and a table of them at the end.
 type report struct {
@@ -39,19 +35,19 @@ func (r *report) skip(what string) {
 	r.skipped = append(r.skipped, what)
 }
 
-// read takes the results that a script prints, one JSON line each; what else it prints goes on as it is.
-func (r *report) read(from io.Reader) error {
-	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var got result
-		if err := json.Unmarshal(lines.Bytes(), &got); err != nil || got.Client == "" || got.Check == "" {
-			fmt.Fprintln(r.out, lines.Text())
-			continue
-		}
-		r.add(got)
+// script runs one of a language whose packages were installed, or not, as err says. One that ends otherwise than well is a result too.
+func (r *report) script(ctx context.Context, w *world, name, dir string, err error, args ...string) error {
+	switch {
+	case errors.Is(err, suite.ErrMissing): // what is missing is told, and fails nothing
+		r.skip(name + ": " + err.Error())
+		return nil
+	case err != nil:
+		return err
 	}
-	return lines.Err()
+	if err := w.Run(ctx, w.Rig, suite.Script{Dir: dir, Args: args}, r.add, r.out); err != nil {
+		r.add(result{Client: name, Check: "runs to its end", Note: err.Error()})
+	}
+	return nil
 }
 
 // end prints how each client did, and reports whether all is well. A run without a check is not.

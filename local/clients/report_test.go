@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/llm-queue/llmq/local/clients/suite"
 )
 
 // What a script prints counts line by line, and what is no result passes through.
@@ -18,7 +20,7 @@ func TestReport_CountsWhatScriptsPrint(t *testing.T) {
 	} {
 		var out strings.Builder
 		r := &report{out: &out}
-		if err := r.read(strings.NewReader(tc.printed)); err != nil {
+		if err := suite.Read(strings.NewReader(tc.printed), r.add, &out); err != nil {
 			t.Fatal(err)
 		}
 		if ok := r.end(); ok != tc.ok || !strings.HasSuffix(out.String(), tc.last+"\n") {

@@ -33,7 +33,7 @@ func bursts() []scenario {
 			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.3, true) },
 		},
 		{
-			ID: "S35c", What: "the burst of S35 with nobody killed: no claim is taken over from a live owner", Quiet: true,
+			ID: "S35c", What: "the burst of S35, whose run it shares where both are asked: nobody is killed, and no claim is taken over from a live owner", Quiet: true, RunOf: "S35",
 			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.02, false) },
 		},
 	}

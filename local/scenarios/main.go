@@ -98,8 +98,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	return nil
 }
 
-// judgeAll runs scenarios side by side, and then each of those that want quiet by itself. After each one report gets those that are done,
-// in the order in which they were chosen, as the verdicts are in the end.
+// judgeAll runs scenarios side by side, and then each of those that want quiet by itself; those that share a run have its verdict. After each
+// one report gets those that are done, in the order in which they were chosen, as the verdicts are in the end.
 func judgeAll(ctx context.Context, chosen []scenario, parallel int, judge func(scenario) verdict, report func([]verdict) error) ([]verdict, error) {
 	all := make([]*verdict, len(chosen))
 	done := func() (vs []verdict) {
@@ -109,6 +109,12 @@ func judgeAll(ctx context.Context, chosen []scenario, parallel int, judge func(s
 			}
 		}
 		return vs
+	}
+	shared := map[string]func() verdict{}
+	for _, sc := range chosen {
+		if run := sc.run(); shared[run] == nil {
+			shared[run] = sync.OnceValue(func() verdict { return judge(sc) })
+		}
 	}
 	var mu sync.Mutex // guards all, and the report
 	for _, quiet := range []bool{false, true} {
@@ -125,7 +131,8 @@ func judgeAll(ctx context.Context, chosen []scenario, parallel int, judge func(s
 				if ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				v := judge(sc)
+				v := shared[sc.run()]()
+				v.Scenario = sc
 				mu.Lock()
 				defer mu.Unlock()
 				all[i] = &v

@@ -61,6 +61,50 @@ func TestAll_EachIsDefinedOnce(t *testing.T) {
 	}
 }
 
+// G5: every scenario of the definitions' table is there, but S33v, which is of the queue on Valkey Streams that is not built; and each that
+// the seed has a figure of has ours beside it.
+func TestAll_HasTheWholeTable(t *testing.T) {
+	t.Parallel()
+	table := strings.Fields("S01 S03 S04 S05 S07 S10 S11 S12 S16 S17 S18 S19 S20 S21 S22 S23 S24 S26 S27 S28 S29 S31 S33 S35 S35b S35c S37 S38 S39 S40 S41 S47 S48 S49 " +
+		"S50 S53 S54 S55 S56 S57 R01 R02 R03 R04 R05 R06 R07 R08 R09 R10 R11 R12")
+	compared := strings.Fields("S07 S20 S22 S27 S31 S33 S35 S35b S35c S50 S53 S54 S55 S56 S57 R01 R02 R03 R04 R05 R06 R07 R08 R09 R10 R11 R12")
+	chosen, err := choose(all(), []string{"all"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range table {
+		if !slices.ContainsFunc(chosen, func(sc scenario) bool { return sc.ID == id }) {
+			t.Errorf("S=all has no %s", id)
+		}
+	}
+	var ids []string
+	for _, c := range beside() {
+		ids = append(ids, c.ID)
+	}
+	if !slices.Equal(ids, compared) {
+		t.Errorf("compared are %q, want %q", ids, compared)
+	}
+}
+
+// S35c is judged by the run of S35 where both are asked, and has its own line.
+func TestJudgeAll_WhoSharesARunHasItsVerdict(t *testing.T) {
+	t.Parallel()
+	chosen := []scenario{{ID: "S35"}, {ID: "S35b"}, {ID: "S35c", RunOf: "S35"}}
+	var runs atomic.Int32
+	got, err := judgeAll(t.Context(), chosen, 2, func(sc scenario) verdict {
+		runs.Add(1)
+		return verdict{Scenario: sc, Figures: []figure{{"of", sc.run()}}}
+	}, func([]verdict) error { return nil })
+	if err != nil || len(got) != 3 || runs.Load() != 2 {
+		t.Fatalf("%d verdicts of %d runs, %v", len(got), runs.Load(), err)
+	}
+	for i, v := range got {
+		if v.Scenario.ID != chosen[i].ID || v.Figures[0].Value != chosen[i].run() {
+			t.Errorf("verdict %d is %s's, of the run of %v", i, v.Scenario.ID, v.Figures[0].Value)
+		}
+	}
+}
+
 // Those that hold milliseconds run when all others have ended, one at a time; the page has the order that was asked for.
 func TestJudgeAll_WhoWantsQuietRunsAlone(t *testing.T) {
 	t.Parallel()
@@ -115,6 +159,7 @@ func TestVerdict_LineAndPage(t *testing.T) {
 		return errors.New("cut short")
 	}})
 	v.Took = 1234 * time.Millisecond
+	compared := verdict{Scenario: scenario{ID: "S55", What: "two models"}, Figures: []figure{{"peak", 8}, {"requests", 600}}}
 	var line bytes.Buffer
 	if err := lines(&line, []verdict{v}); err != nil {
 		t.Fatal(err)
@@ -126,14 +171,14 @@ func TestVerdict_LineAndPage(t *testing.T) {
 		t.Error("it is no JSON")
 	}
 	path := filepath.Join(t.TempDir(), "scenarios.md")
-	if err := writeReport(path, "make scenarios S=S0", time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC), []verdict{v}); err != nil {
+	if err := writeReport(path, "make scenarios S=S0", time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC), []verdict{v, compared}); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"`make scenarios S=S0`", "2026-11-30", "| S0 | FAIL | 1 s |", "## S0: FAIL", "nothing happens.", "| peak | 10 |", "Does not hold: 3 lost."} {
+	for _, want := range []string{"`make scenarios S=S0`", "2026-11-30", "| S0 | FAIL | 1 s |", "## S0: FAIL", "nothing happens.", "| peak | 10 |", "Does not hold: 3 lost.", "| S55 | pass, peak 8 | peak exactly 8; 600 of 600 ok | none known |"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page does not say %q:\n%s", want, page)
 		}

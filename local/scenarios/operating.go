@@ -12,6 +12,7 @@ import (
 
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/cloud/eventsource"
+	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/fakellm/server"
 	"github.com/llm-queue/llmq/local/rig"
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -27,6 +28,7 @@ func operating() []scenario {
 		{ID: "S40", What: "a lane purged with 20 callers waiting: what runs finishes, each other caller gets an error by its deadline", Run: s40},
 		{ID: "S41", What: "a target left out of the chain live, under load: within one reload nobody asks it, and every call is ok", Run: s41},
 		{ID: "S47", What: "a poison call goes to the dead-letter queue with its reason; mended and redriven, it runs", Run: s47},
+		{ID: "S48", What: "200 rt calls (short: 60) on a queue that a worker without its model is given messages of as well: each call succeeds, after a few redeliveries, which are counted, and never one after the other for long", Run: s48},
 		{ID: "S49", What: "a lane's workers raised from 2 to 8 under load, cap 10: they share the one limit, at most 10 run and exactly that", Run: s49},
 	}
 }
@@ -373,4 +375,91 @@ func (w *world) source(l llmq.Lane) (uuid string, err error) {
 		}
 	}
 	return "", fmt.Errorf("%s: %w", suffix, errNoSource)
+}
+
+// lacking makes a worker whose configuration lacks the chat model, as one of an older version, and gives it messages of the
+// model's queue of a lane, as the one that has it.
+func (t *trial) lacking(ctx context.Context, w *world, l llmq.Lane) (source string, err error) {
+	environ, err := t.environOf(w, func(c *config.Config) {
+		c.Models = slices.DeleteFunc(c.Models, func(m config.Model) bool { return m.Alias == rig.ModelChat })
+	})
+	if err != nil {
+		return "", err
+	}
+	source, err = w.source(l)
+	if err != nil {
+		return "", err
+	}
+	info, err := w.Mappings.Get(source)
+	if err != nil {
+		return "", err
+	}
+	of := w.Config.Lanes[l]
+	old := lambda.FunctionConfig{
+		Name: cloud.FunctionWorker(l) + "-old", Bootstrap: t.functions.Worker, Timeout: of.FunctionTimeout, MemoryMB: of.MemoryMB, Concurrency: of.MaxConcurrency,
+		Env: append(environ, "AWS_ACCESS_KEY_ID="+cloud.FunctionWorker(l), "AWS_SECRET_ACCESS_KEY=local"),
+	}
+	if err := w.Lambda.Create(old); err != nil {
+		return "", fmt.Errorf("the old worker: %w", err)
+	}
+	mapping := info.Mapping
+	mapping.Function = old.Name
+	added, err := w.Mappings.Add(ctx, mapping)
+	if err != nil {
+		return "", fmt.Errorf("the old worker's event source: %w", err)
+	}
+	return added.UUID, rig.Poll(ctx, "the old worker's event source", func() bool {
+		i, err := w.Mappings.Get(added.UUID)
+		return err == nil && i.State == eventsource.StateEnabled
+	})
+}
+
+func s48(ctx context.Context, t *trial) error {
+	w, err := t.Start(ctx, 50*time.Millisecond, nil)
+	if err != nil {
+		return err
+	}
+	wrong, err := t.lacking(ctx, w, llmq.LaneRT)
+	if err != nil {
+		return err
+	}
+	right, err := w.source(llmq.LaneRT)
+	if err != nil {
+		return err
+	}
+	program, err := t.Program(ctx, w)
+	if err != nil {
+		return err
+	}
+	ids := rig.Numbered("rt", t.Size(200, 60))
+	failed := make([]error, len(ids))
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var callers sync.WaitGroup
+	began := time.Now()
+	for i, id := range ids {
+		<-tick.C
+		callers.Go(func() { _, failed[i] = program.Do(ctx, request(id, llmq.LaneRT, 2*time.Minute)) })
+	}
+	callers.Wait()
+	ok := 0
+	for i, err := range failed {
+		t.Hold(err == nil, "%s: %v", ids[i], err)
+		if err == nil {
+			ok++
+		}
+	}
+	t.Note("ok", ok)
+	t.Note("all_answered_s", round(time.Since(began).Seconds()))
+	astray, home := w.Mappings.Source(wrong).Stats(), w.Mappings.Source(right).Stats()
+	each := float64(astray.Polled) / float64(len(ids))
+	most := max(astray.MostReceives, home.MostReceives) - 1
+	t.Note("redeliveries_per_call", round(each))
+	t.Note("most_redeliveries_of_a_call", most)
+	t.Hold(astray.Polled > 0, "the worker without the model was given no message: nothing is shown")
+	t.Hold(each <= 3, "%.1f redeliveries per call; one of two workers is the wrong one, so one is what chance gives", each)
+	t.Hold(most <= 20, "a call was delivered %d times in a row to a worker without its model", most)
+	a, err := t.Account(ctx, w, ids)
+	t.onceEach(a, ids)
+	return err
 }

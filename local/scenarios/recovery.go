@@ -20,6 +20,11 @@ import (
 func recoveries() []scenario {
 	return []scenario{
 		{ID: "S20", What: "SQS down, five rt calls one after the other: the first is served in under 6 s, the later ones at direct speed", Run: s20, Quiet: true},
+		{
+			ID: "S21", Run: s21,
+			What: "Valkey cut off from a Go program alone, ten of whose calls were sent and two of these are cancelled meanwhile: each of the others waits, runs once at a worker and is answered when Valkey is back, the cancelled ones " +
+				"are stopped then; ten new rt calls run in the program once the failover's 10 s are over, and new bg calls wait",
+		},
 		{ID: "S37", What: "a worker killed by -9 in mid-call, one slot only: its message is back and its caller answered in 75 s, and the slot serves the next; one stored outcome", Run: s37},
 		{ID: "S50", What: "40 calls of a Go program with Valkey refused for 10 s among them: 40 ok; then 40 with Valkey emptied among them: 40 ok, those that run twice are counted", Run: s50},
 	}
@@ -116,17 +121,13 @@ func s50(ctx context.Context, t *trial) error {
 	}
 	t.Note("blip_ok", ok)
 	t.Hold(ok == len(blip), "%d of %d calls were answered over a blip of 10 s; %v", ok, len(blip), failure)
-	var wiped time.Time
-	ok, failure, err = spread(ctx, program, wipe, func() error {
-		wiped = time.Now()
-		return w.Store.FlushAll(ctx).Err()
-	})
+	ok, failure, err = spread(ctx, program, wipe, func() error { return w.wipe(ctx) })
 	if err != nil {
 		return err
 	}
 	t.Note("wipe_ok", ok)
 	t.Hold(ok == len(wipe), "%d of %d calls were answered over a wipe; %v", ok, len(wipe), failure)
-	_, err = t.Account(ctx, w, append(blip, wipe...), wiped)
+	_, err = t.Account(ctx, w, append(blip, wipe...))
 	return err
 }
 

@@ -91,6 +91,7 @@ func writeReport(path, command string, now time.Time, verdicts []verdict) error 
 	for _, v := range verdicts {
 		fmt.Fprintf(&b, "| %s | %s | %.0f s |\n", v.Scenario.ID, v.word(), v.Took.Seconds())
 	}
+	writeBeside(&b, verdicts)
 	for _, v := range verdicts {
 		fmt.Fprintf(&b, "\n## %s: %s\n\n%s.\n\n", v.Scenario.ID, v.word(), v.Scenario.What)
 		if len(v.Figures) > 0 {

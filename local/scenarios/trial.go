@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,11 @@ type scenario struct {
 	Run func(ctx context.Context, t *trial) error
 	// Quiet says that it holds milliseconds, so that nothing else may run beside it.
 	Quiet bool
+	RunOf string // the id of the one whose run it shares where both are asked; "" is its own
 }
+
+// run names the run that it has its verdict of.
+func (sc scenario) run() string { return cmp.Or(sc.RunOf, sc.ID) }
 
 // longest bounds a scenario: a message of bulk that a killed worker had not taken up yet comes back after 900 s.
 const longest = 30 * time.Minute
@@ -35,6 +40,7 @@ type trial struct {
 	begun     time.Time
 	figures   []figure
 	broken    []string
+	worlds    []*world
 	closers   []func(context.Context) error
 }
 
@@ -50,6 +56,11 @@ func (t *trial) judge(ctx context.Context, sc scenario) verdict {
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
 	defer cancel()
 	err := sc.Run(ctx, t)
+	for _, w := range t.worlds {
+		if err == nil {
+			err = t.leavesNothing(ctx, w)
+		}
+	}
 	for i := len(t.closers) - 1; i >= 0; i-- {
 		err = errors.Join(err, t.close(ctx, t.closers[i]))
 	}

@@ -9,7 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/local/cloud"
@@ -28,7 +32,18 @@ type world struct {
 	*rig.Rig
 	*rig.Watch
 
-	door *http.Client
+	door        *http.Client
+	wipes       []time.Time // when the state store was emptied
+	deadLetters int         // that the scenario leaves on purpose
+}
+
+// wipe empties the state store.
+func (w *world) wipe(ctx context.Context) error {
+	w.wipes = append(w.wipes, time.Now())
+	if err := w.Store.FlushAll(ctx).Err(); err != nil {
+		return fmt.Errorf("wipe: %w", err)
+	}
+	return nil
 }
 
 // tenant is whose calls the scenarios' are, at the door and on queues.
@@ -54,6 +69,7 @@ func (t *trial) unwatched(ctx context.Context, latency time.Duration, change fun
 	t.onClose(r.Close)
 	w := &world{Rig: r, door: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
 	t.onClose(func(context.Context) error { w.door.CloseIdleConnections(); return nil })
+	t.worlds = append(t.worlds, w)
 	return w, w.slow(latency, t.Seed)
 }
 
@@ -84,7 +100,11 @@ func capped(n int) func(*config.Config) {
 
 // Program is a Go program that calls models through this world's queue, until the trial ends.
 func (t *trial) Program(ctx context.Context, w *world) (*client.Client, error) {
-	p, err := wiring.New(ctx, w.Environ(), slog.New(slog.DiscardHandler))
+	return t.programOf(ctx, w.Environ())
+}
+
+func (t *trial) programOf(ctx context.Context, environ []string) (*client.Client, error) {
+	p, err := wiring.New(ctx, environ, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +115,29 @@ func (t *trial) Program(ctx context.Context, w *world) (*client.Client, error) {
 	}
 	t.onClose(func(context.Context) error { c.Close(); return nil }) //nolint:contextcheck // its goodbye has a bound of its own
 	return c, nil
+}
+
+// environOf is what configures a function or a program of this world by a file of its own, until the trial ends.
+func (t *trial) environOf(w *world, change func(*config.Config)) ([]string, error) {
+	environ := w.Environ()
+	const file = "LLMQ_CONFIG="
+	at := slices.IndexFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, file) })
+	cfg, err := config.Load(strings.TrimPrefix(environ[at], file), environ)
+	if err != nil {
+		return nil, err
+	}
+	change(cfg)
+	text, err := cfg.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "llmq-scenario-")
+	if err != nil {
+		return nil, err
+	}
+	t.onClose(func(context.Context) error { return os.RemoveAll(dir) })
+	environ[at] = file + filepath.Join(dir, "llmq.yaml")
+	return environ, os.WriteFile(filepath.Join(dir, "llmq.yaml"), text, 0o600)
 }
 
 // request is a chat call whose id is what it says.

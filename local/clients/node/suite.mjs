@@ -47,6 +47,7 @@ function overdue() {
 
 export function checks(client) {
   return async (check, run) => {
+    if (!check.startsWith(process.env.CHECKS ?? '')) return; // those of one scenario
     const began = Date.now();
     let ok = true, note;
     try {

@@ -2,6 +2,7 @@ package eventsource
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -66,6 +67,12 @@ func (s *Source) receive(p *poll, wait time.Duration, n int) ([]message, error) 
 		return nil, err //nolint:wrapcheck // it has been dealt with
 	}
 	received := time.Now()
+	s.tally(func(st *Stats) {
+		for _, m := range out.Messages {
+			n, _ := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)]) // SQS says it of each
+			st.MostReceives = max(st.MostReceives, n)
+		}
+	})
 	messages := make([]message, 0, len(out.Messages))
 	for _, m := range out.Messages {
 		msg, err := newMessage(m, p.mapping, received)

@@ -31,6 +31,8 @@ type Stats struct {
 	Failures   int64 // batches that failed as a whole
 	Kept       int64 // messages left in the queue
 
+	MostReceives int // of a message, as SQS told with it
+
 	Workers         int // now
 	Concurrency     int // invocations now
 	PeakConcurrency int // most invocations at once

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestHandle_NewerMessageWaitsForNewerWorkers(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, w *world) {
 				m := message("m", `{"v":2,"what":{"this":"release","can't":"know"}}`)
-				m.SentAt = w.start.Add(-tt.age)
+				m.SentAt, m.ReceiveCount = w.start.Add(-tt.age), 21
 				out := w.Handle(t.Context(), []queue.Message{m})
 				if diff := cmp.Diff([]worker.Outcome{{MessageID: "m", Action: tt.want, Reason: "newer_envelope"}}, out); diff != "" {
 					t.Errorf("outcome (-want +got):\n%s", diff)
@@ -37,6 +38,23 @@ func TestHandle_NewerMessageWaitsForNewerWorkers(t *testing.T) {
 					t.Errorf("did (-want +got):\n%s", diff)
 				}
 			})
+		})
+	}
+}
+
+// B17: at first it comes back soon and by chance, for the next worker that is given it may be a newer one.
+func TestHandle_NewerMessageComesBackSoonAtFirst(t *testing.T) {
+	t.Parallel()
+	for _, receives := range []int{1, 20} {
+		bubble(t, func(t *testing.T, w *world) {
+			m := message("m", envelope("r"))
+			m.Queue, m.ReceiveCount = "llm-new-rt", receives
+			var after time.Duration
+			w.extend = func(_ context.Context, _ queue.Name, leases []queue.Lease) error { after = leases[0].For; return nil }
+			w.Handle(t.Context(), []queue.Message{m})
+			if after < time.Second || after > 5*time.Second {
+				t.Errorf("receive %d: handed back for %s", receives, after)
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -329,6 +330,9 @@ const (
 	newerFor = time.Hour
 	// newerEvery is how often it is looked at meanwhile.
 	newerEvery = 30 * time.Second
+	// Another worker may know the queue already and be given the message next: so it comes back soon, by chance, or this one would
+	// have it each time (FEATURES B17). Only after so many receives it looks as if none knows it yet.
+	soonLeast, soonMost, soonReceives = time.Second, 5 * time.Second, 20
 	// storeRetry is when a message is looked at again whose body or key could not be fetched.
 	storeRetry = 10 * time.Second
 )
@@ -339,7 +343,11 @@ const (
 func (w *Worker) refuse(ctx context.Context, log *slog.Logger, m *delivery, tenant string, why *llmq.Error) Outcome {
 	switch {
 	case (errors.Is(why, llmq.CodeNewerEnvelope) || errors.Is(why, llmq.CodeModelNotConfigured)) && time.Since(m.SentAt) < newerFor:
-		w.release(ctx, log, m, newerEvery, string(why.Code))
+		after := newerEvery
+		if m.ReceiveCount <= soonReceives {
+			after = soonLeast + rand.N(soonMost-soonLeast) //nolint:gosec // spreads retries; nothing is secret
+		}
+		w.release(ctx, log, m, after, string(why.Code))
 		return Outcome{m.ID, Keep, string(why.Code)}
 	case errors.Is(why, llmq.CodeQueueUnavailable), errors.Is(why, llmq.CodeInternal): // nothing is known against the message
 		log.Warn("body or key not fetched", "cause", why.Err)

@@ -1,4 +1,5 @@
-package main
+// Package suite installs and runs the scripts that call llmq by the clients of npm and PyPI, and steers the fake provider for them.
+package suite
 
 import (
 	"context"
@@ -12,42 +13,44 @@ import (
 	"github.com/llm-queue/llmq/local/fakellm/server"
 )
 
-// control steers the fake provider for scripts: each check forgets what was before, says what the provider answers, and counts
+// Control steers the fake provider for scripts: each check forgets what was before, says what the provider answers, and counts
 // afterwards how often it was called.
-type control struct {
+type Control struct {
 	fake *server.Server
 	url  string
 	srv  *http.Server
 	done chan struct{}
 }
 
-func newControl(fake *server.Server) (*control, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by close
+// NewControl listens on 127.0.0.1 until Close.
+func NewControl(fake *server.Server) (*Control, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by Close
 	if err != nil {
 		return nil, err
 	}
-	c := &control{fake: fake, url: "http://" + l.Addr().String(), done: make(chan struct{})}
+	c := &Control{fake: fake, url: "http://" + l.Addr().String(), done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /replies", c.serveReplies)
 	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(c.calls()) // who asks sees that it broke
+		_ = json.NewEncoder(w).Encode(c.Calls()) // who asks sees that it broke
 	})
 	c.srv = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		defer close(c.done)
-		_ = c.srv.Serve(l) // it ends when close says so
+		_ = c.srv.Serve(l) // it ends when Close says so
 	}()
 	return c, nil
 }
 
-func (c *control) close(ctx context.Context) error {
+// Close ends it.
+func (c *Control) Close(ctx context.Context) error {
 	err := c.srv.Shutdown(ctx)
 	<-c.done
 	return err
 }
 
 // serveReplies takes the replies of the next calls, as fakellm's program files have them; none is what it answers by itself.
-func (c *control) serveReplies(w http.ResponseWriter, r *http.Request) {
+func (c *Control) serveReplies(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err == nil {
 		err = c.load(r.Context(), body)
@@ -57,7 +60,7 @@ func (c *control) serveReplies(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (c *control) load(ctx context.Context, replies []byte) error {
+func (c *Control) load(ctx context.Context, replies []byte) error {
 	var p server.Program
 	if string(replies) != "[]" {
 		var err error
@@ -70,7 +73,7 @@ func (c *control) load(ctx context.Context, replies []byte) error {
 }
 
 // forget makes what was before no part of what is counted: calls that nobody waits for any more may still be under way.
-func (c *control) forget(ctx context.Context) {
+func (c *Control) forget(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c.fake.Release(server.Match{})
@@ -78,11 +81,11 @@ func (c *control) forget(ctx context.Context) {
 	c.fake.Reset()
 }
 
-// replies is load for the checks of this program.
-func (c *control) replies(ctx context.Context, replies ...server.Reply) error {
+// Replies says what the provider answers next, and forgets what was before.
+func (c *Control) Replies(ctx context.Context, replies ...server.Reply) error {
 	c.forget(ctx)
 	return c.fake.Program(server.Match{}, replies...)
 }
 
-// calls is how often the provider was called since.
-func (c *control) calls() int { return c.fake.Stats().All.Calls }
+// Calls is how often the provider was called since.
+func (c *Control) Calls() int { return c.fake.Stats().All.Calls }
