@@ -17,14 +17,10 @@ const governEvery = time.Minute
 // openLambdaAPI opens Lambda's API: invocations and event source mappings. Functions are told where it is, so it comes
 // before them; the mappings come after.
 func (c *Cloud) openLambdaAPI() error {
-	timeouts := map[string]time.Duration{}
-	for _, f := range c.functions(Functions{}) {
-		timeouts[f.Name] = f.Timeout
-	}
 	opts := eventsource.DefaultOptions()
 	opts.Region, opts.AccountID, opts.Logger = region, account, c.log
 	opts.Queue, opts.Invoker = c.Client("lambda"), c.Lambda
-	opts.FunctionTimeout = func(name string) (time.Duration, bool) { t, ok := timeouts[name]; return t, ok }
+	opts.FunctionTimeout = c.Lambda.Timeout
 	var err error
 	if c.Mappings, err = eventsource.NewMappings(opts); err != nil {
 		return fmt.Errorf("event sources: %w", err)

@@ -22,10 +22,11 @@ func bursts() []scenario {
 	const provider = "a provider that takes 50 calls of 0.5 s at once, and throttles the rest; no cap is set"
 	return []scenario{
 		{ID: "S07", What: "a provider that takes 60 calls at once, bg backlog, no cap set: the learned limit settles near 60 and does not swing", Run: s07, Quiet: true},
-		{ID: "S22", What: "a burst of 50 bg calls on cold functions: a caller of rt beside it is not held up; its slowest call is cold_burst_lag_ms", Run: s22, Quiet: true},
+		{ID: "S22", What: "a burst of 50 bg calls of a cold Go program on cold functions: 20 rt calls beside it, in turn of the same program and at the door, are not held up; the slowest is cold_burst_lag_ms", Run: s22, Quiet: true},
 		{ID: "S27", What: "calls in all lanes at a steady rate for 3 minutes (short: 20 s), 6,000 a minute (short: 1,200): rt's wait p95 within 100 ms of an idle system's, no claim is lost by a live owner", Run: s27, Quiet: true},
 		{
-			ID: "S35", What: "10,000 bg calls at once (short: 1,000), 2 % throttled by chance, " + provider + ": all are served; in full form at 95 % of the rate of one who knows the limit", Quiet: true,
+			ID: "S35", What: "10,000 bg calls at once (short: 1,000), 2 % throttled by chance, " + provider + ": all are served, no claim is taken over; at 95 % of the rate of one who knows the limit " +
+				"(short, where the limit is still being learned: the second half faster than the first, and at most 5 % throttled)", Quiet: true,
 			Run: func(ctx context.Context, t *trial) error { return burst(ctx, t, 0.02, false) },
 		},
 		{
@@ -87,6 +88,7 @@ func s07(ctx context.Context, t *trial) error {
 	t.Note("throttled_percent", round(100*float64(stats.Throttled)/float64(len(ids))))
 	t.Note("goodput_of_best_percent", round(100*lasts.Seconds()/took.Seconds()))
 	t.Hold(len(peaks) > 0 && low >= quotaOf*3/4, "in flight fell to %d (p10 of the seconds); the quota is %d", low, quotaOf)
+	t.Hold(high-low <= quotaOf/4, "in flight swings from %d to %d (p10 and p90 of the seconds)", low, high)
 	return nil
 }
 
@@ -107,10 +109,16 @@ func s22(ctx context.Context, t *trial) error {
 	}
 	var slowest time.Duration
 	live := rig.Numbered("rt", 20)
-	for _, id := range live {
-		a := w.Ask(ctx, call{ID: id, Lane: llmq.LaneRT})
-		t.Hold(a.ok(id), "%s got %d %s %v", id, a.Status, a.Code, a.Err)
-		slowest = max(slowest, a.Took)
+	for i, id := range live {
+		began := time.Now()
+		if i%2 == 0 {
+			_, err := program.Do(ctx, request(id, llmq.LaneRT, time.Minute))
+			t.Hold(err == nil, "%s: %v", id, err)
+		} else {
+			a := w.Ask(ctx, call{ID: id, Lane: llmq.LaneRT})
+			t.Hold(a.ok(id), "%s got %d %s %v", id, a.Status, a.Code, a.Err)
+		}
+		slowest = max(slowest, time.Since(began))
 	}
 	callers.Wait()
 	for i, err := range failed {
@@ -222,7 +230,10 @@ func (w *world) takeovers(ctx context.Context) (int, error) {
 }
 
 func burst(ctx context.Context, t *trial, throttled float64, kill bool) error {
-	const together, each = 50, 500 * time.Millisecond
+	const (
+		together = 50
+		each     = 500 * time.Millisecond
+	)
 	w, err := t.Start(ctx, 0, learned)
 	if err != nil {
 		return err
@@ -251,7 +262,7 @@ func burst(ctx context.Context, t *trial, throttled float64, kill bool) error {
 			return fmt.Errorf("kill: %w", err)
 		}
 	}
-	a, err := t.Account(ctx, w, ids)
+	a, err := t.count(ctx, w, ids) // some may end with an error
 	if err != nil {
 		return err
 	}
@@ -265,7 +276,6 @@ func burst(ctx context.Context, t *trial, throttled float64, kill bool) error {
 			ok++
 		}
 	}
-	// The rate is that of the nine tenths in the middle: the end waits for those that were released, the begin for functions.
 	var good []time.Time
 	for _, c := range w.Calls() {
 		if c.Status == 200 {
@@ -273,22 +283,37 @@ func burst(ctx context.Context, t *trial, throttled float64, kill bool) error {
 		}
 	}
 	slices.SortFunc(good, time.Time.Compare)
-	from, until := len(good)/20, len(good)*19/20
-	rate := float64(until-from) / good[until].Sub(good[from]).Seconds()
+	// The rate is that of the nine tenths in the middle: the end waits for those that were released, the begin for functions.
 	best := together / each.Seconds()
+	rate := perSecond(good, 5, 95)
+	stats := w.Fake.Stats().All
 	t.Note("ok", ok)
 	t.Note("ok_percent", round(100*float64(ok)/float64(len(ids))))
 	t.Note("calls_per_second", round(rate))
 	t.Note("best_possible_per_second", best)
 	t.Note("of_the_best_percent", round(100*rate/best))
 	t.Note("done_s", round(time.Since(began).Seconds()))
-	t.Note("provider_throttled", w.Fake.Stats().All.Throttled)
+	t.Note("provider_throttled", stats.Throttled)
 	if kill {
 		t.Hold(float64(ok) >= 0.999*float64(len(ids)), "%d of %d calls were served", ok, len(ids))
 		return nil
 	}
 	t.onceEach(a, ids)
 	t.Hold(ok == len(ids), "%d of %d calls were served", ok, len(ids))
-	t.Hold(!t.Full || rate >= 0.95*best, "%.1f calls a second, one who knows the limit has %.1f", rate, best)
+	if t.Full {
+		t.Hold(rate >= 0.95*best, "%.1f calls a second, one who knows the limit has %.1f", rate, best)
+	} else {
+		first, second := perSecond(good, 0, 50), perSecond(good, 50, 95)
+		t.Note("first_half_per_second", round(first))
+		t.Note("second_half_per_second", round(second))
+		t.Hold(second > first, "%.1f calls a second in the second half, %.1f in the first: the limit does not grow", second, first)
+		t.Hold(stats.Throttled <= len(ids)/20, "%d of %d calls were throttled, 2 %% by chance", stats.Throttled, len(ids))
+	}
 	return t.noTakeover(ctx, w)
+}
+
+// perSecond is the rate of sorted times between two percentages of them.
+func perSecond(at []time.Time, from, until int) float64 {
+	i, j := (len(at)-1)*from/100, (len(at)-1)*until/100
+	return float64(j-i) / at[j].Sub(at[i]).Seconds()
 }

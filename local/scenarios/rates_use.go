@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/llm-queue/llmq/local/fakellm/quota"
@@ -101,36 +103,88 @@ func r08(ctx context.Context, t *trial) error {
 }
 
 func r09(ctx context.Context, t *trial) error {
-	const second, n = "chat-b", 15
+	const n = 15
+	calls, ids, err := t.shared(ctx, func(p *config.Provider) { p.SharedRPM = 60 }, n, "")
+	if err != nil {
+		return err
+	}
+	const burst = 6 // a tenth of a minute's
+	var at []time.Time
+	for _, c := range calls {
+		at = append(at, c.At)
+	}
+	t.within(at, 1, burst)
+	t.spread(at[burst-1:], time.Duration(len(ids)-burst)*time.Second)
+
+	const perSecond, burstTokens = 400, 2400 // of 24,000 a minute
+	calls, _, err = t.shared(ctx, func(p *config.Provider) { p.SharedTPM = 60 * perSecond }, n, " "+strings.Repeat("word ", 150))
+	if err != nil {
+		return err
+	}
+	// What is in flight reserves more than it uses, so that the use lies below.
+	const span = 5 * time.Second
+	used, busiest := 0, 0
+	for i := range calls {
+		used += calls[i].InputTokens + calls[i].OutputTokens
+		in := 0
+		for _, c := range calls[i:] {
+			if c.At.Before(calls[i].At.Add(span)) {
+				in += c.InputTokens + c.OutputTokens
+			}
+		}
+		busiest = max(busiest, in)
+	}
+	may := burstTokens + int(perSecond*(span+late).Seconds())
+	t.Note("tokens_used", used)
+	t.Note("most_tokens_in_5_s", busiest)
+	t.Hold(used > 2*may, "%d tokens were used in all, too few to tell", used)
+	t.Hold(busiest <= may, "%d tokens were used within %s, the budget gives %d", busiest, span, may)
+	return nil
+}
+
+// shared sends n bg calls to each of two models of one provider, under a budget of both, and returns the provider's calls in order.
+func (t *trial) shared(ctx context.Context, budget func(*config.Provider), n int, text string) ([]server.Call, []string, error) {
+	const second = "chat-b"
 	w, err := t.Start(ctx, 50*time.Millisecond, func(c *config.Config) {
 		wholeShare(c)
 		twin := c.Models[0]
 		twin.Alias, twin.Targets = second, slices.Clone(twin.Targets)
 		twin.Targets[0].ModelID = "fake-chat-2"
 		c.Models = append(c.Models, twin)
-		c.Providers[0].SharedRPM = 60
+		budget(&c.Providers[0])
 		c.Providers[0].Limits.RTRateShare = config.Share{Given: true}
 	})
 	if err != nil {
-		return err
+		return nil, nil, err
+	}
+	program, err := t.Program(ctx, w)
+	if err != nil {
+		return nil, nil, err
 	}
 	one, other := rig.Numbered("a", n), rig.Numbered("b", n)
-	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, one); err != nil {
-		return err
-	}
-	if err := w.Send(ctx, second, llmq.LaneBG, deadline, other); err != nil {
-		return err
-	}
 	ids := slices.Concat(one, other)
+	failed := make([]error, len(ids))
+	var callers sync.WaitGroup
+	for i, id := range ids {
+		r := request(id, llmq.LaneBG, deadline)
+		if i >= n {
+			r.Model.Alias = second
+		}
+		r.Body = rig.ChatBody(r.Model.Alias, id+text)
+		callers.Go(func() { _, failed[i] = program.Do(ctx, r) })
+	}
+	callers.Wait()
+	for i, err := range failed {
+		t.Hold(err == nil, "%s: %v", ids[i], err)
+	}
 	a, err := t.Account(ctx, w, ids)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	t.onceEach(a, ids)
-	const burst = 6 // a tenth of a minute's
-	t.within(w.seenAt(""), 1, burst)
-	t.spread(w.seenAt("")[burst-1:], (2*n-burst)*time.Second)
-	return nil
+	calls := w.Calls()
+	slices.SortFunc(calls, func(a, b server.Call) int { return a.At.Compare(b.At) })
+	return calls, ids, nil
 }
 
 func r10(ctx context.Context, t *trial) error {

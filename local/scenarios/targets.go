@@ -18,7 +18,7 @@ import (
 func targets() []scenario {
 	return []scenario{
 		{ID: "S10", What: "a target answers 500, 500, 200: the second and the third attempt come after the waits of the retry curve, 1 to 2.5 s and 4 to 10 s", Run: s10},
-		{ID: "S11", What: "all calls throttled for 4 s, 60 bg calls: the target pauses for a second or longer, the pause ends, and all end ok", Run: s11},
+		{ID: "S11", What: "four of five calls throttled for 4 s, 60 bg calls: the target pauses for a second or longer, the pause ends, and all end ok", Run: s11},
 		{ID: "S12", What: "one of two targets answers 500 to all, 60 bg calls: once its breaker is open nobody asks it, those whose call was in flight neither, and the other target serves all", Run: s12},
 		{ID: "S18", What: "the provider resets the connection in mid-body: the call is made again, and its caller gets a whole answer", Run: s18},
 		{ID: "S23", What: "Bedrock throttles all calls of one region: the target in the other region serves", Run: s23},
@@ -62,7 +62,7 @@ func s11(ctx context.Context, t *trial) error {
 	}
 	good := server.Phase{Latency: server.Latency{Mean: 100 * time.Millisecond}}
 	throttled := good
-	throttled.For, throttled.ThrottleShare = bad, 1
+	throttled.For, throttled.ThrottleShare = bad, 0.8
 	if err := w.Fake.SetRules(server.Rule{Seed: t.Seed, Phases: []server.Phase{throttled, good}}); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func s11(ctx context.Context, t *trial) error {
 	t.Note("longest_pause_s", round(longest.Seconds()))
 	t.Note("took_s", round(took.Seconds()))
 	t.Hold(longest > 800*time.Millisecond, "the longest time without a call was %s: nothing paused", longest)
-	t.Hold(during < 60, "%d calls were made while all were throttled", during)
+	t.Hold(during < 60, "%d calls were made while most were throttled", during)
 	t.Hold(took < 45*time.Second, "60 calls of 0.1 s took %s after 4 s of throttles", took)
 	return nil
 }

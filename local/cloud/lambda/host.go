@@ -241,6 +241,15 @@ func (h *Host) function(name string) (*function, error) {
 	return nil, &Error{Code: CodeNotFound, Function: name, Reason: "Function not found: " + h.arn(name)}
 }
 
+// Timeout returns a function's; false where there is none of that name.
+func (h *Host) Timeout(name string) (time.Duration, bool) {
+	f, err := h.function(name)
+	if err != nil {
+		return 0, false
+	}
+	return f.cfg.Timeout, true
+}
+
 func (h *Host) arn(name string) string {
 	return "arn:aws:lambda:" + h.opts.Region + ":" + h.opts.AccountID + ":function:" + name
 }
