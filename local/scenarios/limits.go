@@ -77,7 +77,10 @@ func s54(ctx context.Context, t *trial) error {
 	if err := w.Send(ctx, rig.ModelChat, llmq.LaneBG, deadline, ids); err != nil {
 		return err
 	}
-	if err := rig.Poll(ctx, "a third of the calls", func() bool { return w.Fake.Stats().All.Good >= len(ids)/3 }); err != nil {
+	if err := rig.Poll(ctx, "a third of the calls and the whole cap, or half of the calls", func() bool {
+		good := w.Fake.Stats().All.Good
+		return good >= len(ids)/3 && w.Fake.Peak("") >= high || good >= len(ids)/2
+	}); err != nil {
 		return err
 	}
 	cut := time.Now()

@@ -123,7 +123,8 @@ func judgeAll(ctx context.Context, chosen []scenario, parallel int, judge func(s
 		if quiet {
 			group.SetLimit(1)
 		}
-		for i, sc := range chosen {
+		// The last ones take longest, so they begin first, or one would run on by itself at the end.
+		for i, sc := range slices.Backward(chosen) {
 			if sc.Quiet != quiet {
 				continue
 			}
