@@ -152,7 +152,8 @@ func TestVerdict_LineAndPage(t *testing.T) {
 	t.Parallel()
 	tr := &trial{progress: &bytes.Buffer{}}
 	v := tr.judge(t.Context(), scenario{ID: "S0", What: "nothing happens", Run: func(context.Context, *trial) error {
-		tr.Note("peak", 10)
+		tr.Note("peak", 4)
+		tr.Note("peak", 6) // of another world
 		tr.Note("start_p99_ms", 1.5)
 		tr.Hold(true, "never told")
 		tr.Hold(false, "%d lost", 3)

@@ -82,10 +82,21 @@ func (t *trial) close(ctx context.Context, f func(context.Context) error) error 
 
 func (t *trial) onClose(f func(context.Context) error) { t.closers = append(t.closers, f) }
 
-// Note keeps a figure.
+// Note keeps a figure. A count that is noted again, of another world, is added to the one that there is.
 func (t *trial) Note(name string, value any) {
 	if d, ok := value.(time.Duration); ok {
 		panic(fmt.Sprintf("figure %s: the duration %s has no unit in JSON", name, d))
+	}
+	for i, f := range t.figures {
+		if f.Name != name {
+			continue
+		}
+		before, isCount := f.Value.(int)
+		if n, ok := value.(int); ok && isCount {
+			value = before + n
+		}
+		t.figures[i].Value = value
+		return
 	}
 	t.figures = append(t.figures, figure{name, value})
 }
