@@ -70,8 +70,7 @@ func cost(ctx context.Context, t *trial) error {
 	if err := t.idleMonth(ctx, w, prices); err != nil {
 		return err
 	}
-	// Cold doors would be what is measured on a machine of two processors, where each start takes its time from all others.
-	if err := w.warmDoors(ctx, callsASecond*int(tenSeconds/time.Second)*4/3); err != nil {
+	if err := t.warmUp(ctx, w); err != nil {
 		return err
 	}
 	n := t.Size(300, 60)
@@ -100,6 +99,29 @@ func cost(ctx context.Context, t *trial) error {
 		t.Hold(usd <= way.most.usd, "%s: $%.2f a million, want at most $%.2f", way.name, usd, way.most.usd)
 	}
 	return nil
+}
+
+// warmUp makes as many doors and workers be there as are busy at once: on a machine of two processors each start takes its time from
+// all others, and cold ones would be what is measured. What comes of its calls is nobody's.
+func (t *trial) warmUp(ctx context.Context, w *world) error {
+	const calls, step, latency = 40, 5, 5 * time.Second
+	if err := w.slow(latency, t.Seed); err != nil {
+		return err
+	}
+	var callers sync.WaitGroup
+	for some := range slices.Chunk(rig.Numbered("warm", calls), step) {
+		for _, id := range some {
+			callers.Go(func() { w.Ask(ctx, call{ID: id, Lane: llmq.LaneRT}) })
+		}
+		if err := t.Pause(ctx, latency/(calls/step+1)); err != nil {
+			return err
+		}
+	}
+	callers.Wait()
+	if err := w.AwaitDrained(ctx); err != nil {
+		return err
+	}
+	return w.slow(tenSeconds, t.Seed)
 }
 
 // idleMonth counts a minute in which nobody calls.
