@@ -98,6 +98,7 @@ func cost(ctx context.Context, t *trial) error {
 		t.Hold(s.Offloaded <= way.most.s3Writes, "%s: %g writes to S3 a call, want at most %g", way.name, s.Offloaded, way.most.s3Writes)
 		t.Hold(usd <= way.most.usd, "%s: $%.2f a million, want at most $%.2f", way.name, usd, way.most.usd)
 	}
+	t.watch(w) //nolint:contextcheck // it watches until Close
 	return nil
 }
 

@@ -55,12 +55,18 @@ func (t *trial) Start(ctx context.Context, latency time.Duration, change func(*c
 	if err != nil {
 		return nil, err
 	}
-	w.Watch = rig.NewWatch(w.Rig) //nolint:contextcheck // it watches until Close
-	t.onClose(func(context.Context) error { return w.Watch.Close() })
+	t.watch(w) //nolint:contextcheck // it watches until Close
 	return w, nil
 }
 
-// unwatched is Start without a watch, which asks the state store a few times a second.
+// watch watches a world from now on until the trial ends.
+func (t *trial) watch(w *world) {
+	w.Watch = rig.NewWatch(w.Rig)
+	t.onClose(func(context.Context) error { return w.Watch.Close() })
+}
+
+// unwatched is Start without a watch, which asks the state store a few times a second. The scenario has it watched before it ends, for what
+// is held of every world.
 func (t *trial) unwatched(ctx context.Context, latency time.Duration, change func(*config.Config)) (*world, error) {
 	r, err := rig.Start(ctx, rig.Options{Functions: t.functions, Engine: valkey.Real, Linked: true, Change: change})
 	if err != nil {
