@@ -140,17 +140,42 @@ bench: ## benchmarks, what one call through the queue costs, and how the law of 
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench
 	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/limiter -seeds 1
 
+.PHONY: bench-check bench-update
+bench-check: ## holds benchmarks against results/bench.json: counts exactly, ratios to a baseline of the same run within 40 % at the median of 5 (needs valkey-server)
+	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/check -against results/bench.json
+
+bench-update: ## measures results/bench.json anew
+	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/check -update -against results/bench.json
+
+.PHONY: sweep
+sweep: ## where the time goes under concurrency limits from 1 to 128, waiting or being served: results/sweep.md (needs valkey-server)
+	$(NO_CGO) go run $(GO_FLAGS) ./local/bench/sweep -out results/sweep.md
+
 S ?=
 SCALE ?= short
 SEED ?= 1
 PARALLEL ?= 1
 OUT ?=
+FOR ?=
 # What CI runs of them: the quick ones. All take ten minutes, which together with the rest is more than CI has.
-CI_SCENARIOS := S01 S03 S16 S19 S20 S53 S54 S55 S57
+CI_SCENARIOS := S01 S03 S16 S19 S20 S53 S54 S55 S57 soak
+# Much at once, and what goes wrong.
+LOAD_SCENARIOS := S03 S07 S22 S27 S31 S33 S35 S35c S53 S54 S55 S57 backlog backlog-bare rt-start forecast
+CHAOS_SCENARIOS := S11 S12 S18 S20 S35b S37 S50 outage-kill outage-blip outage-wipe outage-sqs outage-s3 outage-provider
 .PHONY: scenarios
-scenarios: ## S="S53 S54" or S=all: what llmq promises as a whole, on the real functions and a real Valkey (SCALE=short|full, SEED=1, PARALLEL=1, OUT=file)
+scenarios: ## S="S53 S54" or S=all: what llmq promises as a whole, on the real functions and a real Valkey (SCALE=short|full, SEED=1, PARALLEL=1, OUT=file, FOR=1h for soak, which all leaves out)
 	@mkdir -p $(BUILD) && $(NO_CGO) go build $(GO_FLAGS) -o $(BUILD)/scenarios ./local/scenarios
-	@$(BUILD)/scenarios -scale "$(SCALE)" -seed "$(SEED)" -parallel "$(PARALLEL)" $(if $(OUT),-out "$(OUT)") $(S)
+	@$(BUILD)/scenarios -scale "$(SCALE)" -seed "$(SEED)" -parallel "$(PARALLEL)" $(if $(FOR),-for "$(FOR)") $(if $(OUT),-out "$(OUT)") $(S)
+
+.PHONY: load chaos soak
+load: ## the scenarios of much at once: bursts, backlogs, sustained load, caps (SCALE, SEED, OUT as for scenarios)
+	@$(MAKE) --no-print-directory scenarios S="$(LOAD_SCENARIOS)"
+
+chaos: ## the scenarios of what goes wrong: kills, outages of Valkey, SQS, S3 and the provider, bad replies (SCALE, SEED, OUT as for scenarios)
+	@$(MAKE) --no-print-directory scenarios S="$(CHAOS_SCENARIOS)"
+
+soak: ## an hour (FOR=2h) of mixed load and faults: nothing lost, and memory, files and goroutines level
+	@$(MAKE) --no-print-directory scenarios S=soak SCALE=full
 
 $(CDK)/node_modules/.package-lock.json: $(CDK)/package-lock.json
 	cd $(CDK) && npm ci --ignore-scripts --no-fund --no-audit --loglevel=error

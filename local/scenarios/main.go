@@ -2,7 +2,7 @@
 // provider: each scenario puts a load on it, lets things go wrong, and counts. It prints a table for people and then one line
 // of JSON each, and fails if one of them does.
 //
-//	scenarios [-scale short|full] [-seed 1] [-parallel 1] [-out results/scenarios.md] ID… | all
+//	scenarios [-scale short|full] [-seed 1] [-parallel 1] [-for 1h] [-out results/scenarios.md] ID… | all
 package main
 
 import (
@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	scale := flags.String("scale", "short", "how much load: short, or full as the definitions say")
 	seed := flags.Uint64("seed", 1, "what chance begins from")
 	parallel := flags.Int("parallel", 1, "how many run side by side; those that hold milliseconds always run by themselves")
+	lasts := flags.Duration("for", 0, "how long soak lasts, 10s to 12h; 0 is an hour, in short form 12 s")
 	report := flags.String("out", "", "write the figures to this file too, as Markdown")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -52,6 +53,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	}
 	if *parallel < 1 {
 		return fmt.Errorf("parallel is %d, must be at least 1", *parallel)
+	}
+	if *lasts != 0 && (*lasts < 10*time.Second || *lasts > 12*time.Hour) {
+		return fmt.Errorf("for is %s, must be from 10s to 12h", *lasts)
 	}
 	chosen, err := choose(all(), flags.Args())
 	if err != nil {
@@ -74,9 +78,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return err
 	}
 	command := fmt.Sprintf("make scenarios S=%q SCALE=%s SEED=%d PARALLEL=%d OUT=%s", strings.Join(flags.Args(), " "), *scale, *seed, *parallel, *report)
+	if *lasts > 0 {
+		command += " FOR=" + lasts.String()
+	}
 	verdicts, err := judgeAll(ctx, chosen, *parallel,
 		func(sc scenario) verdict {
-			return (&trial{Full: *scale == "full", Seed: *seed, functions: functions, progress: progress}).judge(ctx, sc)
+			return (&trial{Full: *scale == "full", Seed: *seed, Lasts: *lasts, functions: functions, progress: progress}).judge(ctx, sc)
 		},
 		func(done []verdict) error {
 			if *report == "" {
@@ -147,13 +154,13 @@ func judgeAll(ctx context.Context, chosen []scenario, parallel int, judge func(s
 	return done(), nil
 }
 
-// choose finds scenarios by id, in whatever case; "all" is all of them.
+// choose finds scenarios by id, in whatever case; "all" is all of them but those that stand apart.
 func choose(known []scenario, ids []string) ([]scenario, error) {
 	var chosen []scenario
 	var unknown []string
 	for _, id := range ids {
 		if strings.EqualFold(id, "all") {
-			chosen = append(chosen, known...)
+			chosen = append(chosen, slices.DeleteFunc(slices.Clone(known), func(sc scenario) bool { return sc.Apart })...)
 			continue
 		}
 		i := slices.IndexFunc(known, func(sc scenario) bool { return strings.EqualFold(sc.ID, id) })

@@ -45,8 +45,34 @@ func TestChoose_ByIDOrAll(t *testing.T) {
 		t.Errorf("got %d, %v", len(got), err)
 	}
 	got, err = choose(all(), []string{"ALL"})
-	if err != nil || len(got) != len(all()) {
-		t.Errorf("all are %d, %v", len(got), err)
+	if err != nil || len(got) != len(all())-1 || slices.ContainsFunc(got, func(sc scenario) bool { return sc.ID == "soak" }) {
+		t.Errorf("all are %d, %v; the soak takes an hour and is to be named", len(got), err)
+	}
+	if got, err = choose(all(), []string{"soak"}); err != nil || len(got) != 1 {
+		t.Errorf("soak: %d, %v", len(got), err)
+	}
+}
+
+// What the Makefile lists for CI, make load and make chaos is there.
+func TestMakefile_ListsScenariosThatThereAre(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := 0
+	for line := range strings.Lines(string(text)) {
+		name, ids, ok := strings.Cut(line, "_SCENARIOS := ")
+		if !ok {
+			continue
+		}
+		lists++
+		if _, err := choose(all(), strings.Fields(ids)); err != nil {
+			t.Errorf("%s_SCENARIOS: %v", name, err)
+		}
+	}
+	if lists != 3 {
+		t.Errorf("there are %d lists of scenarios, want CI, LOAD and CHAOS", lists)
 	}
 }
 

@@ -139,7 +139,7 @@ func underLoad(ctx context.Context, t *trial, faults []fault) error {
 	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	loaded := make(chan []outcome, 1)
-	go func() { loaded <- w.callers(ctx, loading) }()
+	go func() { loaded <- w.callers(ctx, loading, "caller") }()
 	err = t.Pause(ctx, calm)
 	for _, f := range faults {
 		if err != nil {
@@ -165,15 +165,16 @@ type outcome struct {
 	answer
 }
 
-// callers come until loading ends; when the last has its answer they are told. Each is bounded by its own deadline.
-func (w *world) callers(ctx, loading context.Context) []outcome {
+// callers come until loading ends, their ids beginning with first; when the last has its answer they are told. Each is bounded by its
+// own deadline.
+func (w *world) callers(ctx, loading context.Context, first string) []outcome {
 	tick := time.NewTicker(loadEvery)
 	defer tick.Stop()
 	var mu sync.Mutex // guards all
 	var all []outcome
 	var group sync.WaitGroup
 	for i := 0; ; i++ {
-		c := call{ID: fmt.Sprintf("caller-%d", i), Lane: llmq.Lanes()[i%3], Within: loadWithin}
+		c := call{ID: fmt.Sprintf("%s-%d", first, i), Lane: llmq.Lanes()[i%3], Within: loadWithin}
 		if i%5 == 0 {
 			c.Body = rig.ChatBody(rig.ModelChat, c.ID+" "+strings.Repeat("large ", 2*inline/6))
 		}

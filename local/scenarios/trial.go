@@ -21,6 +21,10 @@ type scenario struct {
 	// Quiet says that it holds milliseconds, so that nothing else may run beside it.
 	Quiet bool
 	RunOf string // the id of the one whose run it shares where both are asked; "" is its own
+	// Apart says that "all" leaves it out: who wants it names it.
+	Apart bool
+	// Within bounds its time; 0 is half an hour.
+	Within time.Duration
 }
 
 // run names the run that it has its verdict of.
@@ -31,8 +35,9 @@ const longest = 30 * time.Minute
 
 // trial is one run of a scenario. It belongs to the goroutine that runs it.
 type trial struct {
-	Full bool   // the load that the definition says; false is less, for CI
-	Seed uint64 // of what chance decides
+	Full  bool          // the load that the definition says; false is less, for CI
+	Seed  uint64        // of what chance decides
+	Lasts time.Duration // of a scenario that may last as long as one likes; 0 is what its definition says
 
 	functions cloud.Functions
 	progress  io.Writer
@@ -41,6 +46,7 @@ type trial struct {
 	figures   []figure
 	broken    []string
 	worlds    []*world
+	killed    int // processes
 	closers   []func(context.Context) error
 }
 
@@ -53,7 +59,8 @@ type figure struct {
 // judge runs a scenario and ends all that it has started.
 func (t *trial) judge(ctx context.Context, sc scenario) verdict {
 	t.id, t.begun = sc.ID, time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
+	within := cmp.Or(sc.Within, longest)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not done after %s", within))
 	defer cancel()
 	err := sc.Run(ctx, t)
 	for _, w := range t.worlds {

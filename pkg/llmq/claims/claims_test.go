@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llm-queue/llmq/local/bench/turns"
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript/luatest"
@@ -199,6 +200,44 @@ func TestBodyHash_LeavesTheBodyAsItIs(t *testing.T) {
 	BodyHash(r)
 	if string(r.Body) != want {
 		t.Errorf("the body became %q", r.Body)
+	}
+}
+
+// BenchmarkTakeAndFinish_AgainstBareScripts holds a claim that is taken and finished against two scripts of one command that carry as
+// much, in turns. make bench-check compares what it reports.
+func BenchmarkTakeAndFinish_AgainstBareScripts(b *testing.B) {
+	c := servers.Dial(b, true)
+	s, r := New(luatest.Space()), request()
+	result := make([]byte, 2000)
+	bare := luascript.New("bare", "#!lua\nreturn {redis.call('SET', KEYS[1], ARGV[1], 'PX', 60000) and 1}\n")
+	for b.Loop() {
+		got := turns.Compare(b, 200, func(int) {
+			r.ID = llmq.NewID()
+			take, err := run(b, c, func(batch *luascript.Batch) luascript.Pending[Take] { return s.Take(batch, r, "h", r.ID) })
+			if err != nil || take.State != Taken {
+				b.Fatalf("take = %+v, %v", take, err)
+			}
+			kept, err := run(b, c, func(batch *luascript.Batch) luascript.Pending[Hold] {
+				return s.Finish(batch, take.Claim, result, false)
+			})
+			if err != nil || kept != Kept {
+				b.Fatalf("finish = %v, %v", kept, err)
+			}
+		}, func(int) {
+			id := llmq.NewID()
+			for _, body := range [][]byte{result[:100], result} {
+				var batch luascript.Batch
+				call := batch.Script(&bare, []string{"llmq:bench:{" + id + "}"}, body)
+				if err := batch.Run(b.Context(), c); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := call.Ints(1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.ReportMetric(got.Time, "x-bare-scripts")
+		b.ReportMetric(got.Allocs, "allocs/call")
 	}
 }
 
