@@ -59,29 +59,21 @@ func start(b *testing.B, o Options) *Core {
 	return c
 }
 
-// message is one that a worker gets, of a call of its own.
-func (c *Core) message(b *testing.B, alias string, i int) queue.Message {
-	b.Helper()
-	body, err := llmq.Envelope{
-		ID: "call-" + strconv.Itoa(i), Op: llmq.OpChat, Model: alias, Tenant: tenant, Deadline: time.Now().Add(5 * time.Minute), Params: []byte(`{"messages":[]}`),
-	}.Encode()
-	if err != nil {
-		b.Fatal(err)
-	}
-	return queue.Message{ID: "m", Receipt: "r", Queue: c.Queue(alias, llmq.LaneRT), Body: body, ReceiveCount: 1, SentAt: time.Now(), SenderID: sender}
-}
-
 // BenchmarkWorker is a call in the worker: decoded, claimed, admitted, answered at once by its provider, stored and settled; beside
 // two bare scripts, which are the round trips that it can't do without.
 func BenchmarkWorker(b *testing.B) {
-	c := start(b, Options{Own: instant{}, Models: []config.Model{Model(queued, slots)}})
+	c := start(b, Options{Own: instant{}, Models: []config.Model{Model(queued, slots)}, NoQueue: true})
 	bare := redis.NewScript("#!lua\nreturn {1}\n")
 	if err := bare.Load(b.Context(), c.Store).Err(); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
 		got := turns.Compare(b, 200, func(i int) {
-			if out := c.Worker.Handle(b.Context(), []queue.Message{c.message(b, queued, i)}); out[0].Action != worker.Ack {
+			m, err := c.Message(queued, llmq.LaneRT, strconv.Itoa(i))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if out := c.Worker.Handle(b.Context(), []queue.Message{m}); out[0].Action != worker.Ack {
 				b.Fatalf("outcome = %+v", out)
 			}
 		}, func(int) {

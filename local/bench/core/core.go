@@ -73,6 +73,8 @@ type Options struct {
 	Models   []config.Model
 	Own      provider.Provider // serves them; nil: the OpenAI-compatible endpoint at URL does, under Key
 	URL, Key string
+	// NoQueue has the worker's messages, those of [Core.Message], come from no queue: whatever it asks of theirs is granted at once.
+	NoQueue bool
 }
 
 // Start starts a worker. It needs valkey-server. When it fails it leaves nothing behind.
@@ -115,8 +117,13 @@ func Start(ctx context.Context, o Options) (_ *Core, err error) {
 	if err := c.wire(ctx, server, o); err != nil {
 		return nil, err
 	}
-	c.Worker, err = c.process.Worker()
-	return c, err
+	if c.Worker, err = c.process.Worker(); err != nil {
+		return nil, err
+	}
+	if o.NoQueue {
+		c.Worker.Queue = noQueue{}
+	}
+	return c, nil
 }
 
 // serve serves h on loopback until Close.

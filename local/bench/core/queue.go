@@ -34,11 +34,9 @@ func (c *Core) Send(ctx context.Context, alias string, l llmq.Lane, ids []string
 	for first := 0; first < len(ids); first += most {
 		in := &awssqs.SendMessageBatchInput{QueueUrl: url}
 		for i, id := range ids[first:min(first+most, len(ids))] {
-			body, err := llmq.Envelope{
-				ID: id, Op: llmq.OpChat, Model: alias, Tenant: tenant, Deadline: time.Now().Add(5 * time.Minute), Params: []byte(`{"messages":[]}`),
-			}.Encode()
+			body, err := envelope(alias, id)
 			if err != nil {
-				return fmt.Errorf("send %s: %w", id, err)
+				return err
 			}
 			in.Entries = append(in.Entries, types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(string(body))})
 		}
@@ -51,6 +49,37 @@ func (c *Core) Send(ctx context.Context, alias string, l llmq.Lane, ids []string
 }
 
 var errNotAll = errors.New("not all were taken")
+
+func envelope(alias, id string) ([]byte, error) {
+	body, err := llmq.Envelope{
+		ID: id, Op: llmq.OpChat, Model: alias, Tenant: tenant, Deadline: time.Now().Add(5 * time.Minute), Params: []byte(`{"messages":[]}`),
+	}.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("message of %s: %w", id, err)
+	}
+	return body, nil
+}
+
+// Message is one that a worker gets, of a call that nobody has sent.
+func (c *Core) Message(alias string, l llmq.Lane, id string) (queue.Message, error) {
+	body, err := envelope(alias, id)
+	return queue.Message{ID: id, Receipt: id, Queue: c.Queue(alias, l), Body: body, ReceiveCount: 1, SentAt: time.Now(), SenderID: sender}, err
+}
+
+// noQueue keeps every lease and deletes whatever it is told to.
+type noQueue struct{}
+
+var errNoQueue = errors.New("there is no queue")
+
+func (noQueue) Send(context.Context, queue.Name, queue.Outgoing) error { return errNoQueue }
+
+func (noQueue) Extend(_ context.Context, _ queue.Name, leases []queue.Lease) []error {
+	return make([]error, len(leases))
+}
+
+func (noQueue) Delete(_ context.Context, _ queue.Name, receipts []string) []error {
+	return make([]error, len(receipts))
+}
 
 // Receive asks a lane's queue once, for up to ten messages, and waits for the first for as long as SQS lets one.
 func (c *Core) Receive(ctx context.Context, alias string, l llmq.Lane) ([]queue.Message, error) {

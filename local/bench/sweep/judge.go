@@ -105,15 +105,16 @@ func times(ratio float64) string {
 func page(out io.Writer, command string, rounds int, rows []row, now time.Time) {
 	fmt.Fprintf(out, "# Where the time goes: waiting for a slot, or being served\n\nMade by `%s` on %d processors (%s/%s), %s.\n\n",
 		command, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, now.UTC().Format(time.DateOnly))
-	fmt.Fprintf(out, "%d tasks at once, each served in %s, under a limit that is swept. One worker, wired as the deployed one is, holds all of them as one batch; each takes\n"+
-		"a claim and a slot in a real Valkey in cluster mode, and its result is stored there. The provider is in the worker's process and sleeps: what is measured is the wait\n"+
-		"for a slot, not a model. Queued is from the batch's start until the provider is called, service from there until it has answered; means over the tasks, medians of %d\n"+
-		"rounds, in turns. SQS comes before and after: what waits there waits for a worker, whatever the limit is.\n\n", tasks, service, rounds)
+	fmt.Fprintf(out, "%d tasks at once, each served in %s, under a limit that is swept. One worker, wired as the deployed one is, takes up as many of them at a time as\n"+
+		"the limit has slots, as an event source lets it; each takes a claim and a slot in a real Valkey in cluster mode, where no more than the limit are given, and its result\n"+
+		"is stored there. The provider is in the worker's process and sleeps: what is measured is the wait, not a model. Queued is from when all tasks are there until the\n"+
+		"provider is called, service from there until it has answered; means over the tasks, medians of %d rounds, in turns. SQS is left out.\n\n", tasks, service, rounds)
 	fmt.Fprint(out, "| limit | queued ÷ service | want | bound by | service, of its maximum |\n|---|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(out, "| %d | %s | %s | %s | %.0f %% |\n", r.limit, times(r.ratio), r.name, r.bound, 100*r.service)
 	}
 	fmt.Fprintf(out, "\nService does not depend on the limit; all else is the wait for a slot. A latency alone can't tell which of the two it is, and they are mended by opposite\n"+
 		"means: a higher limit or less load, or a faster model. A crossover is where neither takes twice the other: which one is larger changes from run to run, so it gets no\n"+
-		"verdict. Who finds no slot looks again after 50 to 200 ms, which is long beside %s and short beside a model's answer.\n", service)
+		"verdict. A worker that takes up more than there are slots has the surplus look for one every 50 ms to some seconds, which is much beside %s and little beside\n"+
+		"a model's answer; that wait is not in this table.\n", service)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/llm-queue/llmq/local/bench/core"
 	"github.com/llm-queue/llmq/local/rig"
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -29,10 +31,22 @@ type sleeper struct {
 	queued time.Duration // of all since began
 	served time.Duration
 	calls  int
+	now    int // in flight
+	peak   int
 }
 
 func (s *sleeper) Call(ctx context.Context, _ provider.Request) (*provider.Response, error) {
 	began := time.Now()
+	s.mu.Lock()
+	s.now++
+	s.peak = max(s.peak, s.now)
+	s.mu.Unlock()
+	defer func() {
+		took := time.Since(began)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.queued, s.served, s.calls, s.now = s.queued+began.Sub(s.began), s.served+took, s.calls+1, s.now-1
+	}()
 	timer := time.NewTimer(service)
 	defer timer.Stop()
 	select {
@@ -40,10 +54,6 @@ func (s *sleeper) Call(ctx context.Context, _ provider.Request) (*provider.Respo
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	took := time.Since(began)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queued, s.served, s.calls = s.queued+began.Sub(s.began), s.served+took, s.calls+1
 	return &provider.Response{Status: 200, ContentType: "application/json", Body: []byte(`{"choices":[]}`)}, nil
 }
 
@@ -57,7 +67,7 @@ func measure(ctx context.Context, limits []int, rounds int, say func(format stri
 		models = append(models, core.Model(alias(limit), limit))
 	}
 	s := &sleeper{}
-	c, err := core.Start(ctx, core.Options{Own: s, Models: models})
+	c, err := core.Start(ctx, core.Options{Own: s, Models: models, NoQueue: true})
 	if err != nil {
 		return nil, err
 	}
@@ -81,35 +91,39 @@ func measure(ctx context.Context, limits []int, rounds int, say func(format stri
 
 func alias(limit int) string { return "limit-" + strconv.Itoa(limit) }
 
-// one offers all tasks to the worker at once.
+// one offers all tasks at once, of which the worker takes up as many at a time as the limit has slots.
 func one(ctx context.Context, c *core.Core, s *sleeper, limit, round int) (sample, error) {
 	model := alias(limit)
-	if err := c.Send(ctx, model, llmq.LaneRT, rig.Numbered(fmt.Sprintf("task-%d-%d", limit, round), tasks)); err != nil {
-		return sample{}, err
-	}
-	var messages []queue.Message
-	for len(messages) < tasks {
-		some, err := c.Receive(ctx, model, llmq.LaneRT)
+	waiting := make(chan queue.Message, tasks)
+	for _, id := range rig.Numbered(fmt.Sprintf("task-%d-%d", limit, round), tasks) {
+		m, err := c.Message(model, llmq.LaneRT, id)
 		if err != nil {
 			return sample{}, err
 		}
-		messages = append(messages, some...)
+		waiting <- m
 	}
+	close(waiting)
 	s.mu.Lock()
-	s.began, s.queued, s.served, s.calls = time.Now(), 0, 0, 0
+	s.began, s.queued, s.served, s.calls, s.peak = time.Now(), 0, 0, 0, 0
 	s.mu.Unlock()
-	for _, out := range c.Worker.Handle(ctx, messages) {
-		if out.Action != worker.Ack {
-			return sample{}, fmt.Errorf("a task was handed back: %s", out.Reason)
-		}
+	var takers errgroup.Group
+	for range limit {
+		takers.Go(func() error {
+			for m := range waiting {
+				if out := c.Worker.Handle(ctx, []queue.Message{m})[0]; out.Action != worker.Ack {
+					return fmt.Errorf("a task was handed back: %s", out.Reason)
+				}
+			}
+			return nil
+		})
 	}
-	if err := c.Delete(ctx, model, llmq.LaneRT, messages); err != nil {
+	if err := takers.Wait(); err != nil {
 		return sample{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calls != tasks {
-		return sample{}, fmt.Errorf("%d tasks were run as %d calls", tasks, s.calls)
+	if s.calls != tasks || s.peak > limit {
+		return sample{}, fmt.Errorf("%d tasks were run as %d calls, %d at once", tasks, s.calls, s.peak)
 	}
 	return sample{queued: s.queued / tasks, service: s.served / tasks}, nil
 }

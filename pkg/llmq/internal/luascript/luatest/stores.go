@@ -99,7 +99,7 @@ func Pipe(t testing.TB, m *miniredis.Miniredis) *redis.Client {
 			}
 			return newPumped(conn), nil
 		},
-		DisableIdentity: true, ContextTimeoutEnabled: true, PoolSize: 50,
+		DisableIdentity: true, ContextTimeoutEnabled: true, PoolSize: 200, // more than ask at once: a wait for a connection is not made for bubbles
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	closed(t, c)
