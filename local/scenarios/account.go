@@ -71,6 +71,9 @@ func (t *trial) count(ctx context.Context, w *world, ids []string) (account, err
 		return account{}, err
 	}
 	w.Look(ctx)
+	if t.real() {
+		return account{}, t.noteReal(ctx, w, ids)
+	}
 	a := tallied(ids, w.ByRequest(), w.StoredAt, w.wipes)
 	_, dead, err := w.Depth(ctx)
 	if err != nil {
@@ -133,8 +136,11 @@ func (t *trial) noSlotLeft(ctx context.Context, w *world) error {
 	return nil
 }
 
-// onceEach holds that each request was paid for exactly once.
+// onceEach holds that each request was paid for exactly once, which a real endpoint does not tell.
 func (t *trial) onceEach(a account, ids []string) {
+	if t.real() {
+		return
+	}
 	t.Hold(a.Calls == len(ids) && a.Again == 0, "the provider was paid for %d calls of %d requests, %d of them more than once", a.Calls, len(ids), a.Again)
 }
 

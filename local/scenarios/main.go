@@ -2,6 +2,8 @@
 // provider: each scenario puts a load on it, lets things go wrong, and counts. It prints a table for people and then one line
 // of JSON each, and fails if one of them does.
 //
+// SCN_PROVIDER=openai or aws has a real endpoint serve those that are safe there (backend.go).
+//
 //	scenarios [-scale short|full] [-seed 1] [-parallel 1] [-for 1h] [-out results/scenarios.md] ID… | all
 package main
 
@@ -61,6 +63,13 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
+	real, err := findBackend(os.Environ())
+	if err != nil {
+		return err
+	}
+	if chosen, err = real.allowed(chosen, flags.Args()); err != nil {
+		return err
+	}
 	// Programs that run here ask only the local cloud, as its one known producer; the keys of whoever starts it stay out of it.
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": cloud.Producer, "AWS_SECRET_ACCESS_KEY": "local", "AWS_SESSION_TOKEN": ""} {
 		if err := os.Setenv(name, value); err != nil {
@@ -81,9 +90,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *lasts > 0 {
 		command += " FOR=" + lasts.String()
 	}
+	if real != nil {
+		command = "SCN_PROVIDER=" + string(real.Type) + " " + command
+	}
 	verdicts, err := judgeAll(ctx, chosen, *parallel,
 		func(sc scenario) verdict {
-			return (&trial{Full: *scale == "full", Seed: *seed, Lasts: *lasts, functions: functions, progress: progress}).judge(ctx, sc)
+			return (&trial{Full: *scale == "full", Seed: *seed, Lasts: *lasts, Backend: real, functions: functions, progress: progress}).judge(ctx, sc)
 		},
 		func(done []verdict) error {
 			if *report == "" {

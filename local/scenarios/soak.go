@@ -71,10 +71,7 @@ func soak(ctx context.Context, t *trial) error {
 	t.Note("program_ok", own.ok)
 	t.Note("program_honest_errors", own.honest)
 	t.Hold(own.ok > 0 && len(own.wrong) == 0, "%d calls of the Go program ended with neither an answer nor an honest error, e.g. %v", len(own.wrong), own.wrong)
-	a := tallied(own.ids, w.ByRequest(), w.StoredAt, nil)
-	t.Note("program_paid_after_stored", a.AfterStored)
-	t.Hold(a.AfterStored == 0, "%d calls of the Go program were paid for after their result was stored", a.AfterStored)
-	return t.settle(ctx, w, all, nil)
+	return t.settle(ctx, w, all)
 }
 
 // soakFaults go wrong one after the other, over and over.
@@ -124,7 +121,6 @@ func (w *world) killOne(t *trial, state lambda.State) {
 // tally is how the Go program's calls ended.
 type tally struct {
 	mu         sync.Mutex // guards what follows
-	ids        []string
 	ok, honest int
 	wrong      []error // the first few
 }
@@ -183,9 +179,6 @@ func (w *world) programCallers(ctx, loading context.Context, program *client.Cli
 	defer calls.Wait()
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-program-%d", first, i)
-		own.mu.Lock()
-		own.ids = append(own.ids, id)
-		own.mu.Unlock()
 		calls.Go(func() {
 			_, err := program.Do(ctx, request(id, llmq.Lanes()[i%3], loadWithin))
 			own.ended(err)

@@ -23,6 +23,8 @@ type scenario struct {
 	RunOf string // the id of the one whose run it shares where both are asked; "" is its own
 	// Apart says that "all" leaves it out: who wants it names it.
 	Apart bool
+	// Safety says whether it may run against a real endpoint.
+	Safety safety
 	// Within bounds its time; 0 is half an hour.
 	Within time.Duration
 }
@@ -35,9 +37,10 @@ const longest = 30 * time.Minute
 
 // trial is one run of a scenario. It belongs to the goroutine that runs it.
 type trial struct {
-	Full  bool          // the load that the definition says; false is less, for CI
-	Seed  uint64        // of what chance decides
-	Lasts time.Duration // of a scenario that may last as long as one likes; 0 is what its definition says
+	Full    bool          // the load that the definition says; false is less, for CI
+	Seed    uint64        // of what chance decides
+	Lasts   time.Duration // of a scenario that may last as long as one likes; 0 is what its definition says
+	Backend *backend      // serves instead of the fake provider; nil: that does
 
 	functions cloud.Functions
 	progress  io.Writer

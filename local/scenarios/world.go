@@ -68,7 +68,17 @@ func (t *trial) watch(w *world) {
 // unwatched is Start without a watch, which asks the state store a few times a second. The scenario has it watched before it ends, for what
 // is held of every world.
 func (t *trial) unwatched(ctx context.Context, latency time.Duration, change func(*config.Config)) (*world, error) {
-	r, err := rig.Start(ctx, rig.Options{Functions: t.functions, Engine: valkey.Real, Linked: true, Change: change})
+	o := rig.Options{Functions: t.functions, Engine: valkey.Real, Linked: true, Change: change}
+	if t.real() {
+		o.Env = []string{keyEnv + "=" + t.Backend.key}
+		o.Change = func(c *config.Config) {
+			if change != nil {
+				change(c)
+			}
+			t.Backend.apply(c)
+		}
+	}
+	r, err := rig.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}

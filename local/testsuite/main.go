@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(*report, s.page(proofs), 0o644) // a document
+	return os.WriteFile(*report, s.page(proofs, time.Now()), 0o644) // a document
 }
 
 // canBeAlone reports whether packages can have a namespace each, and if not, why.

@@ -188,11 +188,12 @@ func (s *suite) summary() string {
 	return text
 }
 
-// page is what was run, for results/. It holds no times, so that it changes with the tests only.
-func (s *suite) page(proofs map[string][]string) []byte {
+// page is what was run, for results/. But for the day it holds no times, so that it changes with the tests only.
+func (s *suite) page(proofs map[string][]string, now time.Time) []byte {
 	t, packages := s.total()
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# The test suite\n\nMade by `make test` where everything passed. %d tests, examples and fuzz targets (by their seeds) in %d packages passed; %d skipped themselves.\n\n", t.passed, packages, t.skipped)
+	fmt.Fprintf(&b, "# The test suite\n\nMade by `make test` on %d processors (%s/%s), %s, where everything passed. %d tests, examples and fuzz targets (by their seeds) in %d packages passed; %d skipped themselves.\n\n",
+		runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, now.UTC().Format(time.DateOnly), t.passed, packages, t.skipped)
 	b.WriteString("Each package ran in a network namespace of its own whose only interface is loopback, with all processes that it started: no socket of the run could\n" +
 		"leave the machine, so no test makes a live call (F7). The CDK module's tests, which start no network client, ran outside.\n\n")
 	for _, name := range slices.Sorted(maps.Keys(s.skipped)) {

@@ -63,7 +63,7 @@ func run(args []string, out, errOut io.Writer) error {
 	}
 	fmt.Fprintf(errOut, "· %d decisions of the law, all of it in %v\n", decisions, time.Since(began).Round(time.Second))
 	var table bytes.Buffer
-	if err := writeReport(&table, rows, *first, *seeds); err != nil {
+	if err := writeReport(&table, rows, *first, *seeds, time.Now()); err != nil {
 		return err
 	}
 	if *path == "" {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"strings"
+	"time"
 )
 
 // row is one scenario, judged.
@@ -48,8 +50,8 @@ func judge(sc *scenario, first uint64, n int, mine func(*provider) limiter, base
 // machine.
 const heading = `# The learned limit, judged
 
-Made by ` + "`go run ./local/bench/limiter -first %d -seeds %d -out results/limiter.md`" + ` in simulated time: the same seeds give the
-same table on every machine. The law is pkg/llmq/capacity/lua/law.lua and the chunks it includes, the very text that the admission
+Made by ` + "`go run ./local/bench/limiter -first %d -seeds %d -out results/limiter.md`" + ` on %d processors (%s/%s), %s, in simulated time: the same seeds
+give the same table on every machine. The law is pkg/llmq/capacity/lua/law.lua and the chunks it includes, the very text that the admission
 scripts run.
 
 Goodput is a share of an oracle's that knows the quota; throttled is a share of the attempts; both in per cent, after the first
@@ -117,9 +119,9 @@ func seconds(s float64) string {
 }
 
 // writeReport writes the table and what misses its goal.
-func writeReport(out io.Writer, rows []row, first uint64, seeds int) error {
+func writeReport(out io.Writer, rows []row, first uint64, seeds int, now time.Time) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, heading, first, seeds)
+	fmt.Fprintf(&b, heading, first, seeds, runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, now.UTC().Format(time.DateOnly))
 	var missed []string
 	for _, r := range rows {
 		b.WriteString(r.markdown())
