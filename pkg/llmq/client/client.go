@@ -54,6 +54,9 @@ type Config struct {
 	// run here for DirectFor; a send that is refused counts for all of them (FEATURES D10).
 	SilentSends int
 	DirectFor   time.Duration
+	// SendTimeout is after how long Deps.Queue gives a send up. One that ended much later tells of this process, which did not run
+	// meanwhile, and not of the queue. 0 is unknown.
+	SendTimeout time.Duration
 	// Callers is how many processes as this one may run at once, each with a call: what is known of a target's limit is
 	// shared among them while nobody counts. It is a door's. 0: nothing is run without the state store, but as Caller says.
 	Callers int
@@ -160,7 +163,7 @@ func New(cfg Config, d Deps) (*Client, error) {
 	})
 	if d.Direct != nil {
 		c.failover = &failover{
-			valkey: d.Valkey, keys: d.Space, silent: cfg.SilentSends, lasts: cfg.DirectFor, log: d.Log, metrics: d.Metrics, models: map[string]*outage{},
+			valkey: d.Valkey, keys: d.Space, silent: cfg.SilentSends, lasts: cfg.DirectFor, bound: cfg.SendTimeout, log: d.Log, metrics: d.Metrics, models: map[string]*outage{},
 		}
 		c.limits = &limits{gate: d.Capacity, of: uncounted, asked: map[string]time.Time{}, heard: map[string]capacity.Learned{}}
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/llm-queue/llmq/pkg/llmq"
@@ -100,6 +101,9 @@ func (c *Client) runHere(ctx context.Context, r llmq.Request, m llmq.Model, way 
 		return nil, false, unsent{killed().After(max(v.After, time.Second))}
 	}
 	if err := c.send(ctx, r, m, v.After); err != nil {
+		if _, down := errors.AsType[queueDown](err); down && way == routing.Auto && v.After == 0 && ctx.Err() == nil {
+			return c.runHere(ctx, r, m, routing.Direct, causeQueue) // neither took it: it is tried at its whole chain
+		}
 		return nil, false, unsent{llmq.Errorf(llmq.CodeQueueUnavailable, "the queue can't be reached, and the call could not be run without it (%s)", v.Reason).After(max(v.After, time.Second)).Because(err)}
 	}
 	return nil, true, nil

@@ -83,7 +83,7 @@ func (r *rig) preset() {
 func directConfig() client.Config {
 	return client.Config{
 		Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue(), InlineMaxBytes: 1000,
-		SilentSends: 3, DirectFor: 300 * time.Second, StoreWait: 2 * time.Second, Callers: 1,
+		SilentSends: 3, DirectFor: 300 * time.Second, SendTimeout: 5 * time.Second, StoreWait: 2 * time.Second, Callers: 1,
 	}
 }
 

@@ -22,6 +22,9 @@ const (
 	leastSilence = time.Second
 	// tellWithin bounds what the state store is told of an outage of the queue.
 	tellWithin = time.Second
+	// overslept is how much later than its bound a send may end. One that ends later tells of this process, which did not run: its
+	// answer may lie here, unread.
+	overslept = time.Second
 	// probeEvery is how often a queue that takes nothing is tried by a call that can't do without it: longer than a send is waited for,
 	// so that there is one at a time. The others are told to come back after it.
 	probeEvery = 10 * time.Second
@@ -36,6 +39,7 @@ type failover struct {
 	keys    keys.Space
 	silent  int           // sends without an answer that move a model
 	lasts   time.Duration // for how long it is moved
+	bound   time.Duration // after which the queue gives a send up; 0 is unknown
 	log     *slog.Logger
 	metrics *telemetry.Recorder
 
@@ -49,6 +53,7 @@ type outage struct {
 	until  time.Time   // its calls are run here until then, though the store was not told
 	silent []time.Time // sends without an answer that the store was not told of
 	moved  bool        // as it was last seen
+	since  time.Time   // when this process moved it
 	probed time.Time   // the queue is not tried again before, by this process
 }
 
@@ -61,14 +66,14 @@ func (f *failover) add(b *luascript.Batch, alias string) luascript.Pending[bool]
 	}
 }
 
-// moved takes down what the store says of a model, and reports whether its calls are to be run here. It says once when that
-// begins and once when it ends.
-func (f *failover) moved(alias string, stored bool) bool {
+// moved takes down what the store says of a model, asked at a time, and reports whether its calls are to be run here. It says once
+// when that begins and once when it ends.
+func (f *failover) moved(alias string, stored bool, asked time.Time) bool {
 	now := time.Now().Round(0)
 	f.mu.Lock()
 	o := f.of(alias)
 	before := o.moved
-	o.moved = stored || now.Before(o.until)
+	o.moved = stored || now.Before(o.until) || !asked.Round(0).After(o.since) // what the store said before is old
 	moved := o.moved
 	f.mu.Unlock()
 	switch {
@@ -126,8 +131,8 @@ func (f *failover) tries(ctx context.Context, alias string) bool {
 }
 
 // unavailable refuses a call that could only be queued.
-func unavailable(alias string) *llmq.Error {
-	return llmq.Errorf(llmq.CodeQueueUnavailable, "the queue of %s takes nothing for now, and the call can't be run without it", alias).After(probeEvery)
+func unavailable(alias string) error {
+	return unsent{queueDown{llmq.Errorf(llmq.CodeQueueUnavailable, "the queue of %s takes nothing for now, and the call can't be run without it", alias).After(probeEvery)}}
 }
 
 // completed takes down that a send was. A model whose queue took nothing is queued again, by all processes that can be told.
@@ -136,7 +141,7 @@ func (f *failover) completed(ctx context.Context, alias string) {
 	f.sent = time.Now().Round(0)
 	o := f.of(alias)
 	moved := o.moved
-	o.until, o.probed = time.Time{}, time.Time{}
+	o.until, o.probed, o.since = time.Time{}, time.Time{}, time.Time{}
 	f.mu.Unlock()
 	if !moved {
 		return
@@ -150,7 +155,7 @@ func (f *failover) completed(ctx context.Context, alias string) {
 	if err := b.Run(ctx, f.valkey); err != nil {
 		f.log.Debug("end of an outage not told", "model", alias, "error", err)
 	}
-	f.moved(alias, false)
+	f.moved(alias, false, time.Now())
 }
 
 // failed takes down a send that began then and failed. It reports whether the queue is at fault, rather than
@@ -169,12 +174,13 @@ func (f *failover) failed(ctx context.Context, alias string, began time.Time, er
 	return true
 }
 
-// quiet reports whether nothing was sent since a send began that got no answer, so that this may be an outage.
+// quiet reports whether nothing was sent since a send began that got no answer, though this process ran, so that this may be an outage.
 func (f *failover) quiet(began time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	began = began.Round(0)
-	return time.Now().Round(0).Sub(began) >= leastSilence && f.sent.Before(began)
+	silence := time.Now().Round(0).Sub(began)
+	return silence >= leastSilence && (f.bound == 0 || silence <= f.bound+overslept) && f.sent.Before(began)
 }
 
 // count counts one more send without an answer, and returns how many there were of late.
@@ -204,10 +210,13 @@ func (f *failover) move(ctx context.Context, alias string) {
 	var b luascript.Batch
 	b.Command("SET", f.keys.Failover(alias).Direct, 1, "PX", f.lasts.Milliseconds())
 	err := b.Run(ctx, f.valkey)
+	now := time.Now()
+	f.mu.Lock()
+	o := f.of(alias)
+	o.since = now.Round(0)
 	if err != nil {
-		f.mu.Lock()
-		f.of(alias).until = time.Now().Round(0).Add(f.lasts)
-		f.mu.Unlock()
+		o.until = o.since.Add(f.lasts)
 	}
-	f.moved(alias, err == nil)
+	f.mu.Unlock()
+	f.moved(alias, err == nil, now)
 }

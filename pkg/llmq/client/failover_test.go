@@ -2,13 +2,18 @@ package client_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/internal/luascript"
+	"github.com/llm-queue/llmq/pkg/llmq/routing"
 )
 
 // D10: while a model's queue takes nothing, what can't do without it is refused at once, but for one call of all processes at a time
@@ -87,5 +92,63 @@ func TestDo_OutageOfTheQueueIsProbedByOneProcessAtATime(t *testing.T) {
 		if n := sends(2); n != 1 {
 			t.Errorf("%d sends once that is over, want one", n)
 		}
+	})
+}
+
+// D10: a live call that was about to be sent when the outage was noticed is served here too.
+func TestDo_OutageNoticedMeanwhileIsDoneWithout(t *testing.T) {
+	t.Parallel()
+	directly(t, replies(0), func(t *testing.T, r *rig) {
+		r.sendErr = refused()
+		late := numbered(2)
+		r.trips.OnAnswer(func(_ context.Context, cmds []redis.Cmder) error {
+			if said := fmt.Sprint(cmds); strings.Contains(said, string(late.RID())) && strings.Contains(said, r.space.Failover("m").Direct) {
+				time.Sleep(time.Second) // it has heard that all is well
+			}
+			return nil
+		})
+		var calls sync.WaitGroup
+		calls.Go(func() { r.served(late, time.Second) })
+		synctest.Wait()
+		r.served(numbered(1), 0) // the model is moved
+		calls.Wait()
+		if n := r.tried.Load(); n != 1 {
+			t.Errorf("%d sends, want that of the first", n)
+		}
+		if said := r.log.String(); strings.Count(said, "model_direct") != 1 || strings.Contains(said, "model_queued") {
+			t.Errorf("said %s", said)
+		}
+	})
+}
+
+// D10: a process that had no processor, or was stopped, tells nothing of the queue: what its sends lasted is not counted. Their calls
+// are served here all the same.
+func TestDo_ProcessThatDidNotRunDeclaresNoOutage(t *testing.T) {
+	t.Parallel()
+	directly(t, replies(0), func(t *testing.T, r *rig) {
+		r.hangs()
+		r.sendBound += 1500 * time.Millisecond // the process hears of the end of its 5 s no sooner
+		for i := range 5 {
+			r.served(numbered(i), 7*time.Second)
+		}
+		if n := r.tried.Load(); n != 5 {
+			t.Errorf("%d sends, want one of each call", n)
+		}
+		r.sendTakes = 0
+		r.wantReply(numbered(10))
+	})
+}
+
+// E12: a call that was not run here since no slot was free at once, and that the queue does not take either, is run here once there is one.
+func TestDo_CallThatBothRefuseIsTriedHereAgain(t *testing.T) {
+	t.Parallel()
+	directly(t, nil, func(t *testing.T, r *rig) {
+		r.routing = routed(routing.Auto, 0)
+		r.sendErr, r.sendTakes = refused(), time.Second
+		free := r.occupy()
+		var freed sync.WaitGroup
+		freed.Go(func() { time.Sleep(500 * time.Millisecond); free() })
+		r.served(request(), time.Second)
+		freed.Wait()
 	})
 }

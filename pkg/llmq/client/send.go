@@ -93,6 +93,7 @@ func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash 
 	foresees := c.foresee(&b, r, m)
 	var asked luascript.Pending[bool]
 	heard := func() {}
+	began := time.Now()
 	if c.failover != nil {
 		asked, heard = c.failover.add(&b, m.Alias), c.limits.add(&b, m)
 	}
@@ -110,7 +111,7 @@ func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash 
 	if asked != nil {
 		heard()
 		there, err := asked() // unheard, it is as this process knows it
-		done.moved = c.failover.moved(m.Alias, err == nil && there)
+		done.moved = c.failover.moved(m.Alias, err == nil && there, began)
 	}
 	if !sub.Sent {
 		done.eta, err = foresees()
@@ -118,7 +119,7 @@ func (c *Client) submit(ctx context.Context, r llmq.Request, m llmq.Model, hash 
 	return done, err
 }
 
-// queueDown is the error of a send that the queue itself is at fault for.
+// queueDown is the error of a send that the queue itself is at fault for, or that was not made since it takes nothing.
 type queueDown struct{ error }
 
 func (d queueDown) Unwrap() error { return d.error }
@@ -139,7 +140,7 @@ func (c *Client) send(ctx context.Context, r llmq.Request, m llmq.Model, delay t
 		return unsent{killed()}
 	}
 	if c.failover != nil && !c.failover.tries(ctx, m.Alias) {
-		return unsent{unavailable(m.Alias)}
+		return unavailable(m.Alias)
 	}
 	q := c.cfg.Names.Model(m.Alias, m.Queue(r.Lane))
 	span := c.Traces.Send(string(q), r)

@@ -45,7 +45,7 @@ func (p *Process) doorClient() (*client.Client, error) {
 func (p *Process) client(background queue.Queue, tune func(*client.Config, *client.Deps)) (*client.Client, error) {
 	cfg := client.Config{
 		Names: p.Config.Queues.Names(), Catalogue: p.Catalogue, InlineMaxBytes: p.Config.Storage.InlineMaxBytes,
-		SilentSends: p.Config.Timing.SQSTimeoutsToFailover, DirectFor: p.Config.Timing.SQSFailover,
+		SilentSends: p.Config.Timing.SQSTimeoutsToFailover, DirectFor: p.Config.Timing.SQSFailover, SendTimeout: p.Config.Timing.SQSSendTimeout,
 	}
 	deps := client.Deps{
 		Valkey: p.valkey, Queue: p.queue, Background: background, Claims: p.claims, Results: p.results, Hub: p.hub, Bodies: p.bodies, Log: p.Log,

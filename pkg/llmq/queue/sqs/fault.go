@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
@@ -28,6 +29,9 @@ func fault(err error) error {
 	var timed net.Error
 	if errors.Is(err, context.Canceled) {
 		return nil // the caller left
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil // this process, or its machine, has no connection left
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timed) && timed.Timeout() {
 		return queue.ErrUnanswered

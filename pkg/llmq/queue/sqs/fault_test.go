@@ -3,8 +3,11 @@ package sqs
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,6 +86,24 @@ func TestSend_CallerThatLeavesIsNoOutage(t *testing.T) {
 	err := c.Send(ctx, name, queue.Outgoing{Body: []byte("{}")})
 	if !errors.Is(err, llmq.CodeQueueUnavailable) || errors.Is(err, queue.ErrUnanswered) || errors.Is(err, queue.ErrRefused) {
 		t.Errorf("error %v, want one that says nothing of the queue", err)
+	}
+}
+
+// D10: a process that can open no connection is at fault itself.
+func TestSend_NoConnectionLeftIsNoOutage(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL} {
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", errno)}
+		}
+		api := sqs.New(sqs.Options{
+			Region: "us-east-1", BaseEndpoint: aws.String("http://127.0.0.1:1"), Credentials: credentials.NewStaticCredentialsProvider("door", "s", ""), RetryMaxAttempts: 1,
+			HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial}},
+		})
+		err := New(api, "http://127.0.0.1:1/000000000000", time.Second, MaxMessageBytes).Send(t.Context(), name, queue.Outgoing{Body: []byte("{}")})
+		if !errors.Is(err, errno) || errors.Is(err, queue.ErrRefused) || errors.Is(err, queue.ErrUnanswered) {
+			t.Errorf("%v: error %v, want one that says nothing of the queue", errno, err)
+		}
 	}
 }
 
