@@ -1,6 +1,12 @@
 package llmq
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"time"
+)
 
 // FallbackPolicy bounds where a request may be served when its first target fails.
 type FallbackPolicy string
@@ -48,8 +54,20 @@ type Request struct {
 	Generation int // how often it was sent again from a dead-letter queue; 0 is the caller's own
 }
 
-// BodyKey is where llmq puts r's body aside when it is too large for a message.
-func (r Request) BodyKey() string { return "off/" + TenantHash(r.Tenant) + "/" + string(r.RID()) }
+// BodyKey is where llmq puts a body of r's aside when it is too large for a message: in a place of its own for each spelling of
+// it, so that a message that was sent again leaves alone what an earlier one names.
+func (r Request) BodyKey(body []byte) string {
+	sum := sha256.Sum256(body)
+	return r.bodies() + "-" + hex.EncodeToString(sum[:8])
+}
+
+// OwnsBody reports whether that is where llmq puts bodies of r's aside.
+func (r Request) OwnsBody(key string) bool { return strings.HasPrefix(key, r.bodies()+"-") }
+
+func (r Request) bodies() string { return "off/" + TenantHash(r.Tenant) + "/" + string(r.RID()) }
+
+// ErrBodySwapped is why a body that lies aside was not taken: it is not the one that its message announced.
+var ErrBodySwapped = errors.New("the stored body is another one")
 
 // MayUse reports whether the request's key may use a target. A request that names a key and was given no
 // models may use none, so that a check that was forgotten refuses (SECURITY-DESIGN KT4).

@@ -2,6 +2,7 @@ package llmq
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -120,6 +121,9 @@ func EncodeResult(r Result, ref *Ref) ([]byte, error) {
 	return spliceLast(w, "body", body)
 }
 
+// ErrAnothersResult is why a stored result was not decoded that is not the request's own, or not the tenant's (SECURITY-DESIGN KT6).
+var ErrAnothersResult = errors.New("the stored result is another request's")
+
 // DecodeResult reads what [EncodeResult] wrote, checks that it is rid's and the
 // tenant's, and returns the reference where the body lies elsewhere.
 func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
@@ -131,7 +135,7 @@ func DecodeResult(b []byte, rid RID, tenant string) (Result, *Ref, error) {
 		return Result{}, nil, fmt.Errorf("decode result %s: version %d is none of this release's, 1 to %d", rid, w.V, ResultVersion)
 	}
 	if w.RID != rid || w.TenantHash != TenantHash(tenant) {
-		return Result{}, nil, fmt.Errorf("decode result %s: the stored result is another request's", rid)
+		return Result{}, nil, fmt.Errorf("decode result %s: %w", rid, ErrAnothersResult)
 	}
 	r := Result{RID: rid, Tenant: tenant, BodyHash: w.BodyHash}
 	if w.Error != nil {

@@ -297,7 +297,7 @@ func (rd *redrive) small(ctx context.Context, body []byte) ([]byte, error) {
 	if err != nil || env.Ref != nil || rd.ask.Reason == string(llmq.CodeIdempotencyMismatch) {
 		return nil, err
 	}
-	ref, err := rd.Bodies.Put(ctx, llmq.Request{ID: env.ID, Tenant: env.Tenant}.BodyKey(), env.Params)
+	ref, err := rd.Bodies.Put(ctx, llmq.Request{ID: env.ID, Tenant: env.Tenant}.BodyKey(env.Params), env.Params)
 	if err != nil {
 		return nil, fmt.Errorf("put a body aside: %w", err)
 	}

@@ -80,7 +80,7 @@ func TestRedrive_LargestDeadLetterIsSentAgain(t *testing.T) {
 				if err != nil || (got.Ref != nil) != tt.aside || got.Generation != 1 || got.Tenant != "billing" {
 					t.Errorf("put aside: %t; %.200s, %v", got.Ref != nil, came[0].Body, err)
 				}
-				if key := (llmq.Request{ID: "r-0", Tenant: "billing"}).BodyKey(); tt.aside && r.bodies[key] != string(env.Params) {
+				if key := (llmq.Request{ID: "r-0", Tenant: "billing"}).BodyKey(env.Params); tt.aside && r.bodies[key] != string(env.Params) {
 					t.Errorf("%d bodies, none as it was", len(r.bodies))
 				}
 			})

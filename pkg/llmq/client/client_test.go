@@ -251,7 +251,7 @@ func TestDo_LargeBodyGoesAside(t *testing.T) {
 		if err != nil || env.Ref == nil || len(env.Params) != 0 || len(r.sent[0].Body) > 1000 {
 			t.Fatalf("envelope %+v, %v", env, err)
 		}
-		if want := "off/" + llmq.TenantHash("team") + "/" + string(req.RID()); env.Ref.Key != want || string(r.put[want]) != string(req.Body) {
+		if want := req.BodyKey(req.Body); env.Ref.Key != want || !strings.HasPrefix(want, "off/"+llmq.TenantHash("team")+"/"+string(req.RID())+"-") || string(r.put[want]) != string(req.Body) {
 			t.Errorf("body lies at %s", env.Ref.Key)
 		}
 	})
@@ -370,7 +370,7 @@ func TestDo_ManyCallersEachGetTheirOwn(t *testing.T) {
 	}
 }
 
-// KT6: a result that is not the caller's own is not shown, whoever stored it.
+// KT6, SEC07: a result that is not the caller's own is not shown, whoever stored it, and is told once.
 func TestDo_ForeignResultIsNotReturned(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, r *rig) {
@@ -384,6 +384,9 @@ func TestDo_ForeignResultIsNotReturned(t *testing.T) {
 		}
 		if e := r.failure(t.Context(), req, llmq.CodeInternal); strings.Contains(e.Error(), "theirs") {
 			t.Errorf("the error quotes it: %v", e)
+		}
+		if n := r.mixed.Load(); n != 1 {
+			t.Errorf("told %d times, want once", n)
 		}
 	})
 }

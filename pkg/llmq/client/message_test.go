@@ -41,12 +41,12 @@ func TestDo_SendsThisMessage(t *testing.T) {
 		{
 			"a large body", func(r *llmq.Request) { r.Body = []byte(`{"x":"` + strings.Repeat("y", 1000) + `"}`) },
 			`{"v":1,"id":"req-1","op":"chat","model":"m","lane":"rt","fallback":"chain","deadline_ms":946684890000,"tenant":"team","kid":"k","user":"u","session":"s","traceparent":"tr","ref":{"key":"off/` +
-				llmq.TenantHash("team") + `/` + string(llmq.NewRID("team", "req-1")) + `","sha256":"` + strings.Repeat("0a", 32) + `","bytes":1008}}`,
+				llmq.TenantHash("team") + `/` + string(llmq.NewRID("team", "req-1")) + `-d7faf793ef5cb88c","sha256":"` + strings.Repeat("0a", 32) + `","bytes":1008}}`,
 		},
 		{
 			"a body of few characters and many bytes (H05)", func(r *llmq.Request) { r.Body = []byte(`{"x":"` + strings.Repeat("日", 400) + `"}`) },
 			`{"v":1,"id":"req-1","op":"chat","model":"m","lane":"rt","fallback":"chain","deadline_ms":946684890000,"tenant":"team","kid":"k","user":"u","session":"s","traceparent":"tr","ref":{"key":"off/` +
-				llmq.TenantHash("team") + `/` + string(llmq.NewRID("team", "req-1")) + `","sha256":"` + strings.Repeat("0a", 32) + `","bytes":1208}}`,
+				llmq.TenantHash("team") + `/` + string(llmq.NewRID("team", "req-1")) + `-23e7ffd9c1113554","sha256":"` + strings.Repeat("0a", 32) + `","bytes":1208}}`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -56,6 +56,7 @@ type rig struct {
 	engineErr error        // there is none
 	engines   atomic.Int32 // made
 	tried     atomic.Int32 // sends, whatever came of them
+	mixed     atomic.Int32 // results that were another's
 	provided  atomic.Int32 // calls of the provider by way of the client's own engine
 
 	working sync.WaitGroup
@@ -253,6 +254,7 @@ func newRigIn(t testing.TB, c redis.UniversalClient, space keys.Space, cfg clien
 	c.AddHook(r.trips)
 	r.claims = claims.New(r.space)
 	store := results.New(c, r.space, r, 1000)
+	store.Mixed = func(llmq.Request) { r.mixed.Add(1) }
 	hub := results.NewHub(store)
 	t.Cleanup(func() {
 		if err := hub.Close(); err != nil {

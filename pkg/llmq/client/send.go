@@ -164,7 +164,7 @@ func (c *Client) post(ctx context.Context, r llmq.Request, m llmq.Model, q queue
 		Tenant: r.Tenant, KeyID: r.KeyID, User: r.User, Session: r.Session, Trace: trace, Headers: r.Headers, Params: r.Body,
 	}
 	if len(r.Body) > c.cfg.InlineMaxBytes {
-		ref, err := c.Bodies.Put(ctx, r.BodyKey(), r.Body)
+		ref, err := c.Bodies.Put(ctx, r.BodyKey(r.Body), r.Body)
 		if err != nil {
 			return 0, unsent{err}
 		}

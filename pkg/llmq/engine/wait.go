@@ -33,6 +33,8 @@ type wait struct {
 	pause   time.Duration     // before the next try
 	hops    int               // steps passed by since the last pause
 	dark    bool              // the state store did not answer at least once
+	looked  time.Time         // when it was last asked, or the wait began
+	lost    time.Duration     // of an rt request's wait: for how long the store did not answer
 	least   time.Duration     // the soonest that any step may be asked again with success; 0 is unknown
 	anew    map[int]time.Time // by step: when one that came anew would start there, by its latest answer
 }
@@ -42,8 +44,8 @@ type wait struct {
 // that one's callers, and only failures lead there (FEATURES C8).
 func (r *run) acquire(ctx context.Context) *ending {
 	began := time.Now()
-	defer func() { r.waited += time.Since(began) }()
-	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: retryFull, anew: map[int]time.Time{}}
+	w := wait{until: r.bound(began.Add(capacityWaitQueued)), pause: retryFull, looked: began, anew: map[int]time.Time{}}
+	defer func() { r.waited += time.Since(began) - w.lost }()
 	switch {
 	case r.Direct:
 		w.until = began
@@ -74,7 +76,7 @@ func (r *run) acquire(ctx context.Context) *ending {
 			continue
 		}
 		r.traceNoSlot(a, r.waited+time.Since(began))
-		w.dark = w.dark || a.unheard
+		r.outlast(&w, a)
 		w.hear(a, r.come().Step)
 		over, hopped := r.hop(&w, a)
 		if over && !r.Direct {
@@ -91,6 +93,20 @@ func (r *run) acquire(ctx context.Context) *ending {
 		}
 		a = nil
 	}
+}
+
+// outlast lengthens an rt request's wait by what passed without an answer of the store: only a store that answers says that there is no
+// slot. The request's deadline and the process's end bound it as ever.
+func (r *run) outlast(w *wait, a *admission) {
+	now := time.Now()
+	silent := now.Sub(w.looked)
+	w.looked, w.dark = now, w.dark || a.unheard
+	if !a.unheard || r.Direct || r.Request.Lane != llmq.LaneRT {
+		return
+	}
+	w.lost += silent
+	w.until, w.stepEnd = r.bound(w.until.Add(silent)), r.bound(w.stepEnd.Add(silent))
+	r.givesUp = r.bound(r.givesUp.Add(silent))
 }
 
 // hear notes what an answer of a step says of when to come again. A queued request that may have its tokens sooner
@@ -232,7 +248,7 @@ func (r *run) outOfWait(w *wait, a *admission) *ending {
 		return &e
 	case !r.Limit.IsZero() && time.Until(r.Limit) <= time.Second:
 		return release(0, reasonOutOfTime) // cut by this process's end, not the wait's
-	case w.dark: // nobody knows whether a slot was free
+	case a.unheard, w.dark && r.Request.Lane != llmq.LaneRT: // nobody knows whether a slot was free
 		return release(jitter(2*time.Second, 8*time.Second), ReasonStoreUnavailable)
 	case r.AtOnce:
 		return release(0, reasonNoCapacity) // whoever gets it waits for a slot, and counts as waiting

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -97,6 +98,51 @@ func TestRun_RTThatGivesUpIsToldHowLongTheQueueIs(t *testing.T) {
 		if asked < 100 {
 			t.Errorf("%d round trips in 30 s, want it to look in all the time", asked)
 		}
+	})
+}
+
+// C8, C9: the wait for a slot counts only the time in which the store has said that there is none. So a call outlasts a store that is lost,
+// and is told of no capacity once it has waited that long for a slot, and no sooner.
+func TestRun_RTsWaitLeavesOutALostStore(t *testing.T) {
+	t.Parallel()
+	const from, until = 2 * time.Second, 20 * time.Second // it is lost
+	lose := func(r *rig, start time.Time) {
+		r.trips.OnTrip(func(context.Context, []redis.Cmder) error {
+			if at := time.Since(start); at > from && at < until {
+				return errors.New("connection refused")
+			}
+			return nil
+		})
+	}
+	t.Run("a slot comes free", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, answers(`{"x":1}`, 0), func(t *testing.T, r *rig) {
+			give, start, freed := r.occupy(), time.Now(), make(chan struct{})
+			lose(r, start)
+			go func() {
+				defer close(freed)
+				time.Sleep(40 * time.Second)
+				give()
+			}()
+			wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: hour(request())}), engine.Stored, "ok")
+			if took := time.Since(start); took < 40*time.Second || took > 42*time.Second {
+				t.Errorf("served after %v, want soon after the slot came free", took)
+			}
+			<-freed
+		})
+	})
+	t.Run("none does", func(t *testing.T) {
+		t.Parallel()
+		bubble(t, answers("{}", 0), func(t *testing.T, r *rig) {
+			defer r.occupy()()
+			start, req := time.Now(), hour(request())
+			lose(r, start)
+			wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: req}), engine.Stored, "abandoned")
+			if took, want := time.Since(start), 30*time.Second+until-from; took < want-3*time.Second || took > want+time.Second {
+				t.Errorf("given up after %v, want about %v", took, want)
+			}
+			r.wantStored(req, llmq.CodeNoCapacity)
+		})
 	})
 }
 

@@ -37,6 +37,45 @@ func TestServeHTTP_BadKeyIsOneBodyForAll(t *testing.T) {
 	}
 }
 
+// SEC01: 10,000 keys that differ from a good one in one character: each is 401 in one body, nothing is read, counted or handed over for
+// any, and no piece of them is in any output.
+func TestServeHTTP_ForgedKeysCostNothing(t *testing.T) {
+	t.Parallel()
+	const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	wish := authtest.All("team-a", "chat-a")
+	wish.CallsPerMinute = 1
+	keys := authtest.New()
+	key := keys.Issue(wish).Key
+	b := setup(t, ok)
+	b.door.keys = keys.Checker
+	b.door.rates = rateFunc(func(string, int, string) (auth.Rate, error) {
+		t.Error("a call of a forged key was counted")
+		return auth.Rate{}, nil
+	})
+	want := b.chat("Authorization", "").Body.String()
+	before, forged := keys.Objects.Calls(), 0
+	for i := 0; forged < 10_000; i++ {
+		at, c := i%len(key), alphabet[(i/len(key)+i)%len(alphabet)]
+		if key[at] == c {
+			continue
+		}
+		forged++
+		w := b.chat("Authorization", "Bearer "+key[:at]+string(c)+key[at+1:])
+		if w.Code != http.StatusUnauthorized || w.Body.String() != want {
+			t.Fatalf("position %d: %d %s", at, w.Code, w.Body)
+		}
+	}
+	if n := keys.Objects.Calls() - before; n != 0 || len(b.calls.requests()) != 0 {
+		t.Errorf("%d reads and %d calls for %d forged keys", n, len(b.calls.requests()), forged)
+	}
+	secret := key[len(key)-50:]
+	for at := 0; at+10 <= len(secret); at += 10 {
+		if strings.Contains(b.log.String(), secret[at:at+10]) {
+			t.Fatalf("a piece of the key is in the log")
+		}
+	}
+}
+
 // SEC02.
 func TestServeHTTP_TwoAuthorizationValuesAre400(t *testing.T) {
 	t.Parallel()

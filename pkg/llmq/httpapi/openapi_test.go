@@ -12,13 +12,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/llm-queue/llmq/docs"
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/auth"
+	"github.com/llm-queue/llmq/pkg/llmq/auth/authtest"
 )
 
 // openAPI is the served document and a compiler of its schemas.
@@ -26,6 +30,7 @@ type openAPI struct {
 	t        *testing.T
 	doc      map[string]any
 	compiler *jsonschema.Compiler
+	sent     *sync.Map // by the name of a header, in lower case: it was sent
 }
 
 func readOpenAPI(t *testing.T) openAPI {
@@ -44,7 +49,7 @@ func readOpenAPI(t *testing.T) openAPI {
 	if !ok {
 		t.Fatal("the document is no object")
 	}
-	return openAPI{t, top, c}
+	return openAPI{t, top, c, &sync.Map{}}
 }
 
 // at follows member names, and references on the way.
@@ -99,6 +104,17 @@ func (o openAPI) answered(rt Route, w *httptest.ResponseRecorder) {
 	if m, ok := o.at(o.doc, "paths", rt.Path, strings.ToLower(rt.Method), "responses").(map[string]any); ok && m["default"] != nil && strings.HasSuffix(pointer, "default") {
 		if ref, ok := m["default"].(map[string]any)["$ref"].(string); ok {
 			pointer = strings.TrimPrefix(ref, "#")
+		}
+	}
+	declared, _ := o.at(response, "headers").(map[string]any)
+	for name := range w.Header() {
+		if slices.Contains([]string{"Content-Type", "Content-Length", "Cache-Control"}, name) { // of HTTP itself
+			continue
+		}
+		o.sent.Store(strings.ToLower(name), true)
+		as := func(known string) bool { return strings.EqualFold(known, name) }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(declared)), as) {
+			o.t.Errorf("%s: the header %s is not declared", what, name)
 		}
 	}
 	contentType := w.Header().Get("Content-Type")
@@ -256,14 +272,30 @@ func TestOpenAPI_ExamplesAreValid(t *testing.T) {
 	}
 }
 
-// What the running door answers is what the document says: each route's successes and every error on every one.
+// What the running door answers is what the document says, headers included: each route's successes and every error on every one. No
+// header is described that is never sent.
 func TestOpenAPI_AnswersAreAsDescribed(t *testing.T) {
 	t.Parallel()
+	all := readOpenAPI(t)
+	t.Cleanup(func() {
+		described, _ := all.at(all.doc, "components", "headers").(map[string]any)
+		for name := range described {
+			if _, sent := all.sent.Load(strings.ToLower(name)); !sent {
+				t.Errorf("the header %s is described and never sent", name)
+			}
+		}
+	})
+	wish := authtest.All("team-a", "chat-a", "conv-a", "both-a", "raw-a", "reports")
+	wish.CallsPerMinute = 7
+	limited := testKeys.Issue(wish).Key
+	served := testMeta
+	served.Direct, served.Eta = true, new(time.Second)
 	bodies := map[llmq.Op]string{llmq.OpChat: chatBody, llmq.OpEmbeddings: `{"model":"chat-a","input":"x"}`}
 	for _, rt := range table() {
 		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
 			t.Parallel()
 			o := readOpenAPI(t) // its own, for a compiler is not for several at once
+			o.sent = all.sent
 			body := bodies[rt.op]
 			switch {
 			case rt.Path == callsPath:
@@ -271,32 +303,54 @@ func TestOpenAPI_AnswersAreAsDescribed(t *testing.T) {
 			case body == "":
 				body = `{"messages":[]}`
 			}
+			path := pathOf(rt)
+			if rt.op == llmq.OpInvoke || rt.op == llmq.OpInvokeStream {
+				path = strings.Replace(path, "conv-a", "raw-a", 1)
+			}
 			ask := func(b *bundle, path string, h ...string) *httptest.ResponseRecorder {
-				w := b.send(rt.Method, path, body, h...)
+				b.door.rates = rateFunc(func(_ string, perMinute int, _ string) (auth.Rate, error) {
+					return auth.Rate{Limit: perMinute, Left: 6, Reset: time.Minute}, nil
+				})
+				w := b.send(rt.Method, path, body, append([]string{"Authorization", "Bearer " + limited}, h...)...)
 				o.answered(rt.Route, w)
 				return w
 			}
-			for _, c := range someCalls() {
-				b := setup(t, ok)
+			for i, c := range someCalls() {
+				b := setup(t, func(ctx context.Context, r llmq.Request) (*llmq.Reply, error) {
+					reply, err := ok(ctx, r)
+					reply.Meta = served
+					return reply, err
+				})
 				b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) {
 					return &scripted{parts: []part{{0, "", io.EOF}}}, nil
 				}
 				b.calls.follow = func(int64) (llmq.Stream, error) { return &scripted{parts: []part{{0, "", io.EOF}}}, nil }
 				b.stands(c)
-				if w := ask(b, pathOf(rt)); w.Code == http.StatusNotFound {
-					t.Errorf("%s: %s", pathOf(rt), w.Body)
+				var waits []string
+				if i == 0 {
+					b.calls.ends, waits = make(chan llmq.Call, 1), []string{"Prefer", "wait=1"}
+					b.calls.ends <- c
 				}
+				if w := ask(b, path, waits...); w.Code == http.StatusNotFound || i == 0 && w.Code >= 300 {
+					t.Errorf("%s: %d %s", path, w.Code, w.Body)
+				}
+			}
+			if w := setup(t, ok).send(http.MethodPatch, path, body); w.Code != http.StatusMethodNotAllowed {
+				t.Errorf("PATCH: %d", w.Code)
+			} else {
+				o.answered(rt.Route, w)
 			}
 			if rt.access == open {
 				return
 			}
-			ask(setup(t, ok), pathOf(rt), "Authorization", "")
+			ask(setup(t, ok), path, "Authorization", "")
 			for _, info := range llmq.Codes() {
 				e := llmq.Errorf(info.Code, "so it went").At("model")
+				e.Meta = served
 				b := setup(t, func(context.Context, llmq.Request) (*llmq.Reply, error) { return nil, e })
 				b.calls.stream = func(context.Context, llmq.Request) (llmq.Stream, error) { return nil, e }
 				b.calls.refuses = e
-				w := ask(b, pathOf(rt))
+				w := ask(b, path)
 				if rt.access != anyKey && w.Code < 400 {
 					t.Errorf("%s: %d", info.Code, w.Code)
 				}

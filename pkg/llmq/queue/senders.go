@@ -41,6 +41,9 @@ type Sender struct {
 	tenant   string // the only one that it may name; "" is any
 }
 
+// Ours reports whether llmq's own functions sent it, and not a producer.
+func (s Sender) Ours() bool { return s.producer == "" }
+
 // Of tells who sent m, or [llmq.CodeSenderNotAllowed]. A worker's message, on a queue to which it was
 // moved back by hand or on a dead-letter queue, is one of the tenant that the worker found; without it
 // nobody knows whose it is.

@@ -24,6 +24,10 @@ type Bodies interface {
 
 // Store encodes and reads results. It is safe for concurrent use.
 type Store struct {
+	// Mixed is called when a read gave another request's result, before it is read anew: the state store's replies may be mixed up,
+	// or somebody wrote it there. It is set before the store is used; nil is nobody.
+	Mixed func(llmq.Request)
+
 	client redis.UniversalClient
 	keys   keys.Space
 	bodies Bodies
@@ -83,6 +87,11 @@ func (s *Store) Decode(ctx context.Context, r llmq.Request, stored []byte) (llmq
 // he has all of it nothing is fetched.
 func (s *Store) DecodeFrom(ctx context.Context, r llmq.Request, stored []byte, from int64) (llmq.Result, error) {
 	res, ref, err := llmq.DecodeResult(stored, r.RID(), r.Tenant)
+	if errors.Is(err, llmq.ErrAnothersResult) {
+		if stored = s.again(ctx, r); stored != nil {
+			res, ref, err = llmq.DecodeResult(stored, r.RID(), r.Tenant)
+		}
+	}
 	if err != nil {
 		return llmq.Result{}, llmq.Errorf(llmq.CodeInternal, "the stored result can't be read").Because(err)
 	}
@@ -95,6 +104,21 @@ func (s *Store) DecodeFrom(ctx context.Context, r llmq.Request, stored []byte, f
 		res.Reply.Body = res.Reply.Body[min(from, int64(len(res.Reply.Body))):]
 	}
 	return res, nil
+}
+
+// again reads r's result anew, after another's came in its place. Nil: there is none to be had.
+func (s *Store) again(ctx context.Context, r llmq.Request) []byte {
+	if s.Mixed != nil {
+		s.Mixed(r)
+	}
+	if s.client == nil {
+		return nil
+	}
+	stored, err := s.client.Get(ctx, s.keys.Call(r.Tenant, r.RID()).Result).Bytes()
+	if err != nil {
+		return nil
+	}
+	return stored
 }
 
 func (s *Store) fetch(ctx context.Context, r llmq.Request, ref llmq.Ref) ([]byte, error) {

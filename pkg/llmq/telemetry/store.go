@@ -75,6 +75,13 @@ func (s *Store) Answered() {
 	s.log.Info("state_store_back", "lost_ms", now.Sub(since).Milliseconds(), "failed_calls", failures, "causes", causes)
 }
 
+// MixedUp takes down that the answer to one request's question was about another's. Each such case is an error in the log: it must
+// never be.
+func (s *Store) MixedUp(requestID string) {
+	s.rec.Count(StoreErrors, Labels{Function: s.function, Cause: "mixed_up"}, 1)
+	s.log.Error("state_store_mixed_up", "request_id", requestID, "next_step", "nothing was shown to anybody; its connections are replaced. If it comes again, look for who writes to the state store")
+}
+
 // DownFor is for how long no call has been answered; 0 while the last one was, and for a nil Store.
 func (s *Store) DownFor() time.Duration {
 	if s == nil {

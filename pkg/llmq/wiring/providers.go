@@ -80,8 +80,20 @@ func (p *Process) provider(c config.Provider) (provider.Provider, error) {
 		return bedrock.New(b)
 	}
 	return openai.New(openai.Config{
-		Name: c.Name, BaseURL: c.BaseURL, APIKey: key, RefusesStreamOptions: c.RefusesStreamOptions, RemoteMedia: c.RemoteMedia == "pass", Network: n,
+		Name: c.Name, BaseURL: c.BaseURL, APIKey: key, Refused: refused(c, p.Config.Kind), RefusesStreamOptions: c.RefusesStreamOptions, RemoteMedia: c.RemoteMedia == "pass", Network: n,
 	})
+}
+
+// refused is what callers are told of a key that the provider refuses. Where the key is a variable of the environment, they are those who
+// set it, and are told which; on AWS it is nobody's business but the operator's.
+func refused(c config.Provider, kind config.Kind) string {
+	switch {
+	case c.APIKey.Env != "":
+		return "it refuses the key in " + c.APIKey.Env + ", or the model to it; set that variable to a key of this provider, and start again"
+	case c.APIKey.IsZero() && kind == config.KindLocal:
+		return "it wants a key and is sent none; set OPENAI_API_KEY beside OPENAI_BASE_URL, or api_key_env of the provider " + c.Name + ", and start again"
+	}
+	return ""
 }
 
 // parallelism is how many calls one process can have in flight at once: a batch, at least one.

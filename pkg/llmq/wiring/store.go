@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/internal/valkey"
 	"github.com/llm-queue/llmq/pkg/llmq/telemetry"
 )
 
@@ -56,6 +58,15 @@ func (w watched) call(ctx context.Context, cmds []redis.Cmder, do func(context.C
 		w.store.Failed(began, cause)
 	}
 	return err
+}
+
+// mixed is what is done about a reply that is another's (SECURITY-DESIGN KT6): it is counted and told, and no connection that was
+// open then is used again.
+func mixed(watch *telemetry.Store, trust *valkey.Trust) func(llmq.Request) {
+	return func(r llmq.Request) {
+		trust.Lose()
+		watch.MixedUp(r.ID)
+	}
 }
 
 // answers of a server that can't serve now. Any other answer shows that it is there.

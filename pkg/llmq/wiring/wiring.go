@@ -63,6 +63,7 @@ type Process struct {
 	hub      *results.Hub
 	metrics  *telemetry.Recorder
 	store    *telemetry.Store // watches valkey
+	trust    valkey.Trust     // in its connections
 	space    keys.Space
 	engine   func() (*engine.Engine, error) // made at its first use: a door seldom needs it
 	traces   *tracing.Tracer                // nil: nothing is traced
@@ -120,6 +121,7 @@ func New(ctx context.Context, env []string, log *slog.Logger, opts ...Option) (*
 	p.batcher = queue.Batched(p.queue, cfg.Timing.SQSBatchWait, cfg.Queues.MaxMessageBytes)
 	p.claims, p.capacity = claims.New(p.space), newGate(p.space, cfg, p.Catalogue, log)
 	p.bodies, p.results = p.storage()
+	p.results.Mixed = mixed(p.store, &p.trust)
 	p.hub = results.NewHub(p.results)
 	p.stops = claims.NewStops(p.valkey, p.space)
 	if err = p.startTraces(ctx); err != nil {
@@ -163,7 +165,7 @@ func (p *Process) dialValkey(ctx context.Context) (redis.UniversalClient, error)
 	v := p.Config.Valkey
 	o := valkey.Options{
 		Address: v.Address, Cluster: v.Cluster, TLS: v.TLS, Username: v.Username,
-		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout, PoolSize: connections(p.env, v.MaxConnections),
+		CommandTimeout: v.CommandTimeout, DialTimeout: v.DialTimeout, PoolSize: connections(p.env, v.MaxConnections), Trust: &p.trust,
 	}
 	if p.Config.Kind == config.KindAWS {
 		o.IAM = &valkey.IAM{CacheName: v.CacheName, Region: p.aws.Region, Credentials: p.aws.Credentials}

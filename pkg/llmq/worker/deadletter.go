@@ -81,7 +81,7 @@ func (w *Worker) small(ctx context.Context, log *slog.Logger, m queue.Message, t
 	if err != nil || env.Ref != nil || tenant == "" || why == llmq.CodeIdempotencyMismatch {
 		return nil, false
 	}
-	ref, err := w.Bodies.Put(ctx, llmq.Request{ID: env.ID, Tenant: tenant}.BodyKey(), env.Params)
+	ref, err := w.Bodies.Put(ctx, llmq.Request{ID: env.ID, Tenant: tenant}.BodyKey(env.Params), env.Params)
 	if err != nil {
 		log.Warn("body of a dead letter not put aside", "error", err)
 		return nil, false

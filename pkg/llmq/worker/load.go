@@ -16,7 +16,7 @@ const leastLoad = 10 * time.Second
 // load fetches the body that lies at ref, where there is one, and checks what the envelope's check could
 // not: inside it, the body's own names were too deep to be guarded. It gives up at the request's deadline or the limit, after
 // which a body would come too late; zero is no limit. isStored says that the body is gone because its request has ended.
-func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit time.Time) (isStored bool, err error) {
+func (w *Worker) load(ctx context.Context, m *delivery, r *llmq.Request, ref *llmq.Ref, limit time.Time) (isStored bool, err error) {
 	field := "params"
 	if ref != nil {
 		field = "ref"
@@ -30,7 +30,7 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 		ctx, cancel := context.WithDeadline(ctx, end)
 		defer cancel()
 		r.Body, err = w.Bodies.Get(ctx, *ref)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || isLost(err, m, *r, ref) {
 			return w.isStored(ctx, *r, err)
 		}
 		if err != nil {
@@ -48,7 +48,14 @@ func (w *Worker) load(ctx context.Context, r *llmq.Request, ref *llmq.Ref, limit
 // id was found to stand for this body. The place is named after tenant and id, and the sender told whose tenant that is, so no
 // message can speak for another tenant's request (ADR 0017). What a producer puts aside itself lies below in/, and several messages may
 // name it.
-func ownBody(r llmq.Request, ref *llmq.Ref) bool { return ref != nil && ref.Key == r.BodyKey() }
+func ownBody(r llmq.Request, ref *llmq.Ref) bool { return ref != nil && r.OwnsBody(ref.Key) }
+
+// isLost reports whether a message's request can't be run any more, by why its body was not had, so that its caller is told: the body
+// that llmq put aside is gone, or is another. Of another only a message of llmq's own functions tells: a producer may announce what it likes
+// of the place of its tenant's requests, and none of them ends by it.
+func isLost(err error, m *delivery, r llmq.Request, ref *llmq.Ref) bool {
+	return ownBody(r, ref) && (errors.Is(err, fs.ErrNotExist) || m.ours && errors.Is(err, llmq.ErrBodySwapped))
+}
 
 // isStored tells a message that came once more, after its end and its body's, from one that can't be run.
 func (w *Worker) isStored(ctx context.Context, r llmq.Request, missing error) (bool, error) {

@@ -18,7 +18,9 @@ import (
 )
 
 // key is where the body of a request of tenant t is put aside.
-func key(id string) string { return llmq.Request{ID: id, Tenant: "t"}.BodyKey() }
+func key(id string) string {
+	return llmq.Request{ID: id, Tenant: "t"}.BodyKey([]byte(`{"messages":[]}`))
+}
 
 // pointing is a message whose body of so many bytes lies in the store.
 func pointing(id string, bytes int) queue.Message {
@@ -136,7 +138,7 @@ func TestHandle_BodyThatCannotBeRemovedIsBounded(t *testing.T) {
 func TestHandle_MissingBody(t *testing.T) {
 	t.Parallel()
 	missing := llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fs.ErrNotExist)
-	swapped := llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref")
+	swapped := llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref").Because(llmq.ErrBodySwapped)
 	for _, tt := range []struct {
 		name  string
 		get   error
@@ -150,7 +152,8 @@ func TestHandle_MissingBody(t *testing.T) {
 		{"nobody knows", missing, false, true, worker.Outcome{MessageID: "a", Action: worker.Keep, Reason: "queue_unavailable"}, 0},
 		{"of one sent again from a dead-letter queue that has ended since", missing, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
 		{"of one sent again that has not: its caller is told", missing, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
-		{"a swapped one, after the end", swapped, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
+		{"a swapped one, after the end", swapped, true, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "already_stored"}, 0},
+		{"a swapped one: its caller is told", swapped, false, false, worker.Outcome{MessageID: "a", Action: worker.Ack, Reason: "bad_envelope"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +169,7 @@ func TestHandle_MissingBody(t *testing.T) {
 					return tt.ended, nil
 				}
 				w.run = func(ctx context.Context, c engine.Call) engine.Verdict {
-					if !errors.Is(c.Lost, fs.ErrNotExist) || c.Bury(ctx, engine.Letter{Why: c.Lost}) != nil {
+					if !errors.Is(c.Lost, tt.get) || c.Bury(ctx, engine.Letter{Why: c.Lost}) != nil {
 						t.Errorf("it is run: %+v", c)
 					}
 					return engine.Verdict{Action: engine.Stored, Reason: "bad_envelope", KeepBody: true}
@@ -191,21 +194,27 @@ func TestHandle_MissingBody(t *testing.T) {
 // else's message tells of a request: not that of another tenant's producer, nor one that names what a producer has put aside itself.
 func TestHandle_MissingBodyOfAProducer(t *testing.T) {
 	t.Parallel()
-	own := llmq.Request{ID: "a", Tenant: "team-p"}.BodyKey()
+	own := llmq.Request{ID: "a", Tenant: "team-p"}.BodyKey(nil)
 	for name, tt := range map[string]struct {
 		sender, key string
 		told        bool
+		swapped     bool // and not gone
 	}{
-		"a Go program's":                   {"AROAP:host", own, true},
-		"the producer's own object":        {"AROAP:host", "in/nightly/a", false},
-		"another id's of the tenant":       {"AROAP:host", llmq.Request{ID: "b", Tenant: "team-p"}.BodyKey(), false},
-		"another tenant's, of that tenant": {"AROAQ:host", own, false},
+		"a Go program's":                   {"AROAP:host", own, true, false},
+		"another one where a Go program's": {"AROAP:host", own, false, true},
+		"the producer's own object":        {"AROAP:host", "in/nightly/a", false, false},
+		"another id's of the tenant":       {"AROAP:host", llmq.Request{ID: "b", Tenant: "team-p"}.BodyKey(nil), false, false},
+		"another tenant's, of that tenant": {"AROAQ:host", own, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, w *world) {
 				w.get = func(context.Context, llmq.Ref) ([]byte, error) {
-					return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names is not stored").At("ref").Because(fs.ErrNotExist)
+					why := fs.ErrNotExist
+					if tt.swapped {
+						why = llmq.ErrBodySwapped
+					}
+					return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the body that ref names can't be had").At("ref").Because(why)
 				}
 				w.ended = func(context.Context, llmq.Request) (bool, error) { return false, nil }
 				w.run = func(ctx context.Context, c engine.Call) engine.Verdict {

@@ -338,7 +338,7 @@ func TestHandle_FullestMessageKeepsItsReasonAsADeadLetter(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				key := llmq.Request{ID: "r-1", Tenant: "t"}.BodyKey()
+				key := llmq.Request{ID: "r-1", Tenant: "t"}.BodyKey(was.Params)
 				if over > 0 && (env.Ref.Key != key || aside[key] != string(was.Params)) {
 					t.Errorf("put aside %.80q, named %+v", aside, env.Ref)
 				}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
@@ -264,9 +263,9 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 		return w.unbegun(ctx, log, m, req.Deadline, noRoom, settle)
 	}
 	defer leave()
-	if isStored, err := w.load(waiting, &req, ref, limit); w.drain.hasBegun() {
+	if isStored, err := w.load(waiting, m, &req, ref, limit); w.drain.hasBegun() {
 		return w.unbegun(ctx, log, m, req.Deadline, draining, settle)
-	} else if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, llmq.CodeQueueUnavailable) && ownBody(req, ref) {
+	} else if isLost(err, m, req, ref) && !errors.Is(err, llmq.CodeQueueUnavailable) {
 		return w.end(ctx, log, m, req, ref, w.lose(ctx, log, m, req, llmq.AsError(err)), settle)
 	} else if err != nil {
 		settle()
@@ -282,7 +281,7 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 	return w.end(ctx, log, m, req, ref, w.run(ctx, waiting, log, m, req, ends, limit), settle)
 }
 
-// lose has the engine end a request whose own body is gone.
+// lose has the engine end a request whose own body can't be had.
 func (w *Worker) lose(ctx context.Context, log *slog.Logger, m *delivery, r llmq.Request, why *llmq.Error) engine.Verdict {
 	return w.Engine.Run(ctx, engine.Call{Request: r, MessageID: m.ID, QueuedAt: m.SentAt, Receives: m.ReceiveCount, Lost: why, Bury: func(ctx context.Context, l engine.Letter) error {
 		return w.deadLetter(ctx, log, m.Message, r.Tenant, l)
@@ -296,7 +295,7 @@ func (w *Worker) end(ctx context.Context, log *slog.Logger, m *delivery, req llm
 	switch v.Action {
 	case engine.Stored:
 		out.Action = Ack
-		if ref != nil && ref.Key == req.BodyKey() && !v.KeepBody { // what a producer has put aside is its own: other messages may name it
+		if ownBody(req, ref) && !v.KeepBody { // what a producer has put aside is its own: other messages may name it
 			m.body = ref.Key
 		}
 		return w.tell(ctx, log, m, req, out, settle)

@@ -21,7 +21,7 @@ func formed(ref llmq.Ref) bool {
 // announced returns a body that is the one which ref announces.
 func announced(ref llmq.Ref, body []byte) ([]byte, error) {
 	if refTo(ref.Key, body) != ref {
-		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref")
+		return nil, llmq.Errorf(llmq.CodeBadEnvelope, "the stored body is not the one that was announced").At("ref").Because(llmq.ErrBodySwapped)
 	}
 	return body, nil
 }

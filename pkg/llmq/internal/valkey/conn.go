@@ -17,15 +17,27 @@ import (
 // learn: once one was found dead, those that were not heard since are not used again, and
 // the repeat dials.
 
-// deaths counts the connections of a client that were found dead.
-type deaths struct{ atomic.Int64 }
+// Trust is what the connections of a client share: which of them may be used again. The zero value trusts all. It is safe for
+// concurrent use.
+type Trust struct {
+	deaths atomic.Int64 // connections that were found dead
+	losses atomic.Int64 // calls of Lose
+}
 
-var errStale = errors.New("another connection was found dead since this one was heard")
+// Lose has no connection that was made before be used again. It is for a reply that belongs to another command: the connection that
+// gave it gives each command the reply of the one before, and nobody can tell which it is.
+func (t *Trust) Lose() { t.losses.Add(1) }
+
+var (
+	errStale = errors.New("another connection was found dead since this one was heard")
+	errLost  = errors.New("a connection as old as this one gave a reply that was another's")
+)
 
 // conn is a connection that knows whether it was heard since the last death.
 type conn struct {
 	net.Conn
-	deaths *deaths
+	trust  *Trust
+	losses int64        // when it was made
 	heard  atomic.Int64 // deaths at the last sign of life
 }
 
@@ -33,7 +45,7 @@ type conn struct {
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.heard.Store(c.deaths.Load())
+		c.heard.Store(c.trust.deaths.Load())
 	}
 	c.note(err)
 	return n, err
@@ -50,14 +62,17 @@ func (c *conn) Write(b []byte) (int, error) {
 // slow.
 func (c *conn) note(err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		c.deaths.Add(1)
+		c.trust.deaths.Add(1)
 	}
 }
 
 // SyscallConn is what the pool asks before it hands a connection out; an error makes it drop it.
 // Behind TLS it gives nothing to look at: what lies on the socket then is no reply.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	if c.heard.Load() != c.deaths.Load() {
+	if c.losses != c.trust.losses.Load() {
+		return nil, errLost
+	}
+	if c.heard.Load() != c.trust.deaths.Load() {
 		return nil, errStale
 	}
 	if s, ok := c.Conn.(syscall.Conn); ok {
@@ -77,8 +92,7 @@ func (opaque) Write(func(uintptr) bool) error { return nil }
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3} //nolint:gochecknoglobals // never changed
 
 // dialer connects within the given time, handshake included.
-func dialer(within time.Duration, secure *tls.Config) func(context.Context, string, string) (net.Conn, error) {
-	known := &deaths{}
+func dialer(within time.Duration, secure *tls.Config, known *Trust) func(context.Context, string, string) (net.Conn, error) {
 	plain := &net.Dialer{KeepAliveConfig: keepAlive}
 	dial := plain.DialContext
 	if secure != nil {
@@ -87,12 +101,13 @@ func dialer(within time.Duration, secure *tls.Config) func(context.Context, stri
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
+		losses := known.losses.Load()
 		made, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: made, deaths: known}
-		c.heard.Store(known.Load())
+		c := &conn{Conn: made, trust: known, losses: losses}
+		c.heard.Store(known.deaths.Load())
 		return c, nil
 	}
 }

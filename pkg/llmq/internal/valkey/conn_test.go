@@ -65,7 +65,7 @@ func trusted(t *testing.T, c net.Conn) bool {
 func TestDialer_OneDeathMakesTheOthersSuspect(t *testing.T) {
 	t.Parallel()
 	address, hangUp := echo(t)
-	dial := dialer(5*time.Second, nil)
+	dial := dialer(5*time.Second, nil, &Trust{})
 	open := func() net.Conn {
 		c, err := dial(t.Context(), "tcp", address)
 		if err != nil {
@@ -108,7 +108,7 @@ func TestDialer_TLSIsOpaque(t *testing.T) {
 	t.Cleanup(server.Close)
 	config := server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	config.ServerName, config.NextProtos, config.MinVersion = "example.com", nil, tls.VersionTLS12
-	c, err := dialer(5*time.Second, config)(t.Context(), "tcp", server.Listener.Addr().String())
+	c, err := dialer(5*time.Second, config, &Trust{})(t.Context(), "tcp", server.Listener.Addr().String())
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}
@@ -124,7 +124,7 @@ func TestDialer_TLSIsOpaque(t *testing.T) {
 
 func TestDialer_IsBounded(t *testing.T) {
 	t.Parallel()
-	_, err := dialer(time.Nanosecond, nil)(t.Context(), "tcp", "127.0.0.1:1")
+	_, err := dialer(time.Nanosecond, nil, &Trust{})(t.Context(), "tcp", "127.0.0.1:1")
 	if late, ok := errors.AsType[net.Error](err); !ok || !late.Timeout() {
 		t.Errorf("dial = %v, want a time-out", err)
 	}

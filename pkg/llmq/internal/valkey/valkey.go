@@ -4,6 +4,7 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -26,6 +27,7 @@ type Options struct {
 	CommandTimeout time.Duration // one command, reading or writing
 	DialTimeout    time.Duration // one connection
 	PoolSize       int           // connections at most; 0 is 4
+	Trust          *Trust        // of the client's connections; nil: nobody loses it
 }
 
 // IAM signs a process in to ElastiCache with the role that it runs under.
@@ -65,7 +67,7 @@ func Dial(o Options) (redis.UniversalClient, error) {
 	if o.TLS {
 		opts.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
-	opts.Dialer = dialer(o.DialTimeout, opts.TLSConfig)
+	opts.Dialer = dialer(o.DialTimeout, opts.TLSConfig, cmp.Or(o.Trust, &Trust{}))
 	if o.IAM != nil {
 		opts.CredentialsProviderContext = func(ctx context.Context) (string, string, error) {
 			// Signed for every dial: a token dies with the role credentials that signed it, so a

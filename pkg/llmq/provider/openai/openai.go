@@ -32,6 +32,10 @@ type Config struct {
 	// which only private and local endpoints may want.
 	APIKey func(ctx context.Context) (string, error)
 
+	// Refused is what a caller is told where the endpoint refuses the key or the model to it: what to mend, for whoever can. "" tells
+	// the status alone, and goes where callers are others than those who run it.
+	Refused string
+
 	// RefusesStreamOptions is of a server that knows no stream_options: its streams are not asked for their usage.
 	RefusesStreamOptions bool
 
@@ -47,6 +51,7 @@ type Provider struct {
 	name   string
 	key    func(context.Context) (string, error)
 	egress *egress.Client
+	told   string // of a refused key; "" is nothing
 	silent bool   // its streams are not asked for their usage
 	most   string // the member that bounds output, where we put it in
 	salts  bool   // it is a server of one's own, whose cache of prompts takes a salt
@@ -66,7 +71,7 @@ func New(cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("openai provider %s: %w", cfg.Name, err)
 	}
 	return &Provider{
-		name: cfg.Name, key: cfg.APIKey, egress: client, silent: cfg.RefusesStreamOptions, most: mostName(client.Base()),
+		name: cfg.Name, key: cfg.APIKey, told: cfg.Refused, egress: client, silent: cfg.RefusesStreamOptions, most: mostName(client.Base()),
 		// On one's own machine there is nobody to keep apart, and what a cassette holds would be one tenant's alone.
 		salts: len(cfg.Network.AllowedCIDRs) > 0 && !cfg.Network.Loopback, reach: opbody.Reach{RemoteMedia: cfg.RemoteMedia, Routed: isRouted(client.Base())},
 	}, nil
@@ -102,7 +107,7 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 		return nil, err
 	}
 	if !reply.OK() {
-		return nil, classify(reply, time.Now(), key)
+		return nil, p.advise(classify(reply, time.Now(), key))
 	}
 	answer, err := reply.JSON()
 	if err != nil {
@@ -114,7 +119,7 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	}
 	said := partsOf(top)
 	if tellsOf(said.failed) {
-		return nil, told(answer, key)
+		return nil, p.advise(told(answer, key))
 	}
 	usage := usageIn(said.usage)
 	// What tells of its cost was paid for, and is the model's: Gemini's reply to a prompt that it blocks has usage and no choices.
@@ -124,6 +129,14 @@ func (p *Provider) Call(ctx context.Context, req provider.Request) (*provider.Re
 	return &provider.Response{
 		Status: reply.Status, ContentType: "application/json", Body: answer, RequestID: reply.RequestID("X-Request-Id"), Usage: usage,
 	}, nil
+}
+
+// advise adds what is to be done about a refused key.
+func (p *Provider) advise(e *provider.Error) *provider.Error {
+	if e.Code == llmq.CodeProviderAuth && e.Message == "" && p.told != "" {
+		e.Message = fmt.Sprintf("status %d: %s", e.Status, p.told)
+	}
+	return e
 }
 
 // parts are the members of a reply that are looked at.

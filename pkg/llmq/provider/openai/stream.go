@@ -54,7 +54,7 @@ func (p *Provider) Stream(ctx context.Context, req provider.Request, emit provid
 	}
 	defer s.Close()
 	if !s.OK() {
-		return nil, classify(s.Reply, time.Now(), key)
+		return nil, p.advise(classify(s.Reply, time.Now(), key))
 	}
 	if err := follow(s, t, key); err != nil {
 		return nil, err
