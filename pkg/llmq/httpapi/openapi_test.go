@@ -290,7 +290,7 @@ func TestOpenAPI_AnswersAreAsDescribed(t *testing.T) {
 	limited := testKeys.Issue(wish).Key
 	served := testMeta
 	served.Direct, served.Eta = true, new(time.Second)
-	bodies := map[llmq.Op]string{llmq.OpChat: chatBody, llmq.OpEmbeddings: `{"model":"chat-a","input":"x"}`}
+	bodies := map[llmq.Op]string{llmq.OpChat: chatBody, llmq.OpResponses: `{"model":"chat-a","input":"x"}`, llmq.OpEmbeddings: `{"model":"chat-a","input":"x"}`}
 	for _, rt := range table() {
 		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
 			t.Parallel()
