@@ -30,10 +30,14 @@ const (
 // another body, or another operation, and so does a stream under the id of a JSON call: both are
 // [llmq.CodeIdempotencyMismatch].
 func (c *Client) Stream(ctx context.Context, r llmq.Request) (llmq.Stream, error) {
+	began := time.Now()
 	s, err := c.stream(ctx, r)
 	if err != nil {
-		return nil, c.explain(ctx, r, err)
+		failure := c.explain(ctx, r, err)
+		c.traceAnswered(ctx, r, began, failure.Meta, failure)
+		return nil, failure
 	}
+	s.began = began
 	return s, nil
 }
 
@@ -104,6 +108,8 @@ type stream struct {
 	end      time.Time // nothing comes later
 	owner    time.Time // when its owner is to be looked for
 	over     error     // what Next returns from now on; nil while there is more
+	began    time.Time
+	meta     llmq.Meta // of the stored end, once that was read
 	ended    bool      // it is known to have ended, and its end is to be read
 	closed   bool
 }
@@ -177,13 +183,14 @@ func (s *stream) finish(ctx context.Context, stored []byte) ([]byte, error) {
 		// What came over a queue has no submission record that could tell before the send.
 		return nil, s.fail(llmq.Errorf(llmq.CodeIdempotencyMismatch, "the id %q was used before for another body, model or operation", s.r.ID))
 	case res.Err != nil:
+		s.meta = res.Err.Meta
 		if s.known {
 			res.Err.Final = true
 			res.Err.Message += "; this is the stored end of the id, a new try needs a new one"
 		}
 		return nil, s.fail(res.Err)
 	}
-	s.over = io.EOF
+	s.over, s.meta = io.EOF, res.Reply.Meta
 	if !res.Reply.Stream {
 		return nil, nil // it was followed by its id, and has no events
 	}
@@ -261,6 +268,7 @@ func (s *stream) Close() {
 	}
 	s.closed = true
 	s.follower.Close()
+	s.traceEnd()
 	if s.over == nil && s.client.cfg.CancelWithContext && errors.Is(s.ctx.Err(), context.Canceled) {
 		_ = s.client.giveUp(s.ctx, s.r, nil) // it says in the log what it can't do
 	}

@@ -18,10 +18,14 @@ import (
 // is an [*llmq.Error], and none of them leaves open whether a repeat runs twice: it does not.
 func (c *Client) Submit(ctx context.Context, r llmq.Request) (llmq.Call, error) {
 	r.Kept, r.OneOff = true, false
+	began := time.Now()
 	call, err := c.leave(ctx, r)
 	if err != nil {
-		return llmq.Call{}, c.explain(ctx, r, err)
+		failure := c.explain(ctx, r, err)
+		c.traceAnswered(ctx, r, began, failure.Meta, failure)
+		return llmq.Call{}, failure
 	}
+	c.traceOutcome(ctx, r, began, llmq.Meta{Attempts: call.Attempts}, string(call.State))
 	return call, nil
 }
 
