@@ -232,7 +232,7 @@ func (r *run) unserved(ctx context.Context, why *llmq.Error) Verdict {
 	case !isJob && why.Code != llmq.CodeModelNotFound:
 		return r.end(ctx, why)
 	case time.Until(r.Request.Deadline) > lastLook:
-		return passOn(r.Request.Op)
+		return passOn(r.Request, r.Receives)
 	case isJob:
 		return r.endBuried(ctx, why)
 	}
@@ -242,10 +242,24 @@ func (r *run) unserved(ctx context.Context, why *llmq.Error) Verdict {
 // lastLook is how long before its deadline a request is told that nobody can serve it.
 const lastLook = 30 * time.Second
 
-// passOn hands a request to another worker. The wait is random, or the one that lacks it would have it back each time.
-func passOn(op llmq.Op) Verdict {
-	v := Verdict{Action: Release, After: jitter(time.Second, 5*time.Second), Reason: reasonUnknown}
-	if op == llmq.OpJob {
+const (
+	// The first looks of workers that lack what a request is for are soon, since the one that has it may be among a few.
+	passSoon  = 5 * time.Second
+	passLooks = 6
+	// passMost is the longest wait: whoever deploys what was missing does not wait longer.
+	passMost = time.Minute
+)
+
+// passOn hands a request to another worker. The wait is random, or the one that lacks it would have it back each time, and doubles
+// after the first looks: each costs a receive. It does not reach past the last look.
+func passOn(q llmq.Request, receives int) Verdict {
+	most := passSoon
+	for range min(max(0, receives-passLooks), 4) { // four times is past passMost
+		most = min(2*most, passMost)
+	}
+	after := min(jitter(most/5, most), time.Until(q.Deadline.Add(-lastLook))+jitter(0, passSoon))
+	v := Verdict{Action: Release, After: after, Reason: reasonUnknown}
+	if q.Op == llmq.OpJob {
 		v.Reason = reasonUnknownJob
 	}
 	return v
@@ -253,8 +267,8 @@ func passOn(op llmq.Op) Verdict {
 
 // Pass reports whether a request is for another worker, with what to do: it is a job whose function this one lacks. It
 // asks nobody, so that a large payload is not fetched in vain. [Engine.Run] would say the same, and says what
-// is to become of one whose time is nearly over.
-func (e *Engine) Pass(q llmq.Request) (Verdict, bool) {
+// is to become of one whose time is nearly over. receives is how often its message was received.
+func (e *Engine) Pass(q llmq.Request, receives int) (Verdict, bool) {
 	if q.Op != llmq.OpJob || time.Until(q.Deadline) <= lastLook {
 		return Verdict{}, false
 	}
@@ -262,7 +276,7 @@ func (e *Engine) Pass(q llmq.Request) (Verdict, bool) {
 	if err != nil || !e.lacks(q, targets[0]) {
 		return Verdict{}, false
 	}
-	return passOn(q.Op), true
+	return passOn(q, receives), true
 }
 
 // lacks reports whether this process has not what a job is for.

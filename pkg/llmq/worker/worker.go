@@ -100,7 +100,7 @@ type Deps struct {
 	Store   *telemetry.Store    // nil: nobody knows for how long the state store is lost
 	Replies replier             // nil: producers are told nothing
 	// Pass reports whether a request is for another worker, with what to do, before anything is fetched for it. Nil: none is.
-	Pass func(llmq.Request) (engine.Verdict, bool)
+	Pass func(q llmq.Request, receives int) (engine.Verdict, bool)
 }
 
 // Worker handles batches. It is safe for concurrent use. Of batches it keeps only how much
@@ -254,7 +254,7 @@ func (w *Worker) handle(ctx, waiting context.Context, m *delivery, limit time.Ti
 	ended := w.beginSpan(m, &req)
 	defer func() { ended(out) }()
 	if w.Pass != nil {
-		if v, isForAnother := w.Pass(req); isForAnother {
+		if v, isForAnother := w.Pass(req, m.ReceiveCount); isForAnother {
 			return w.end(ctx, log, m, req, ref, v, settle)
 		}
 	}
