@@ -55,6 +55,9 @@ func (a *app) door(ctx context.Context) (*remote.Remote, error) {
 	if err != nil {
 		return nil, err
 	}
+	if u, err := url.Parse(at.url); err == nil {
+		a.local = remote.OnLoopback(u.Hostname())
+	}
 	if at.key == "" {
 		return nil, notFound{"no key for " + at.url + "; set OPENAI_API_KEY to one that llmq keys create has made"}
 	}
@@ -135,7 +138,7 @@ func (a *app) localCloud(elsewhere string) (beacon.Cloud, error) {
 	return clouds[0], nil
 }
 
-// operator proves who asks the admin API: by its key, or on AWS by a signature.
+// operator proves who asks the admin API: by its key, or by a signature, on AWS and where a local cloud is asked by the AWS variables alone.
 func (a *app) operator(ctx context.Context, at place) (remote.Authorizer, error) {
 	u, err := url.Parse(at.url)
 	if err != nil {
@@ -144,7 +147,7 @@ func (a *app) operator(ctx context.Context, at place) (remote.Authorizer, error)
 	switch {
 	case at.key != "":
 		return remote.Bearer(at.key), nil
-	case u.Scheme != "https":
+	case u.Scheme != "https" && (!remote.OnLoopback(u.Hostname()) || a.env["AWS_ACCESS_KEY_ID"] == ""):
 		return nil, notFound{"no key for " + at.url + "; set LLMQ_ADMIN_KEY: make run prints both"}
 	}
 	cfg, region, err := a.aws(ctx, remote.RegionOf(u.Hostname()))

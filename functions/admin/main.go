@@ -28,8 +28,8 @@ func wire(env []string, log *slog.Logger) (func(context.Context, json.RawMessage
 	if err != nil {
 		return nil, err
 	}
-	g := gate{iam: p.Config.Kind == config.KindAWS}
-	if !g.iam {
+	var g gate
+	if p.Config.Kind == config.KindLocal {
 		if g.key, err = p.AdminKey(context.Background()); err != nil {
 			return nil, err
 		}

@@ -71,7 +71,7 @@ type Cloud struct {
 	AdminURL string // http://127.0.0.1:port of the admin API
 	CAFile   string // PEM of the authority that signed TLSURL's certificate
 	Key      string // bearer key of the door, which may do everything; of tenant "default"
-	AdminKey string // bearer key of the admin API
+	AdminKey string // bearer key of the admin API, and the secret of [Producer] where a request to it is signed (SigV4, execute-api, us-east-1)
 	Config   *config.Config
 
 	// LambdaURL is http://127.0.0.1:port of Lambda's API: invocations and event source mappings.

@@ -82,8 +82,8 @@ func metaHeaders(h http.Header) []string {
 // scripts wait for.
 func printReady(out io.Writer, r *rig.Rig) {
 	fmt.Fprintln(out, "# for operators, and for services that put messages on a queue:")
-	fmt.Fprintf(out, "export LLMQ_ADMIN_URL=%s LLMQ_ADMIN_KEY=%s AWS_ENDPOINT_URL_SQS=%s AWS_ENDPOINT_URL_LAMBDA=%s AWS_ENDPOINT_URL_S3=%s AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
-		r.AdminURL, r.AdminKey, r.Config.Queues.Endpoint, r.LambdaURL, r.Config.Storage.Endpoint, cloud.Producer)
+	fmt.Fprintf(out, "export LLMQ_ADMIN_URL=%s LLMQ_ADMIN_KEY=%s AWS_ENDPOINT_URL_SQS=%s AWS_ENDPOINT_URL_LAMBDA=%s AWS_ENDPOINT_URL_S3=%s AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
+		r.AdminURL, r.AdminKey, r.Config.Queues.Endpoint, r.LambdaURL, r.Config.Storage.Endpoint, cloud.Producer, r.AdminKey)
 	fmt.Fprintln(out, "# for callers:")
 	fmt.Fprintf(out, "export OPENAI_BASE_URL=%s/v1 OPENAI_API_KEY=%s AWS_ENDPOINT_URL_BEDROCK_RUNTIME=%s AWS_BEARER_TOKEN_BEDROCK=%s AWS_CA_BUNDLE=%s AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1\n",
 		r.URL, r.Key, r.TLSURL, r.Key, r.CAFile)

@@ -79,6 +79,16 @@ func (f *Front) fail(w http.ResponseWriter, requestID string, k kind, cause erro
 	if cause != nil {
 		f.opts.Logger.Warn("gateway response", "type", e.Type, "request_id", requestID, "err", cause)
 	}
+	f.answer(w, e)
+}
+
+// refuse answers a request whose signature doesn't hold.
+func (f *Front) refuse(w http.ResponseWriter, requestID string, cause error) {
+	f.opts.Logger.Warn("gateway response", "type", typeSignature, "request_id", requestID, "err", cause)
+	f.answer(w, gatewayError{Type: typeSignature, Status: http.StatusForbidden, Message: cause.Error(), RequestID: requestID})
+}
+
+func (f *Front) answer(w http.ResponseWriter, e gatewayError) {
 	set := f.opts.configured(e)
 	if set.Status != 0 {
 		e.Status = set.Status

@@ -83,7 +83,7 @@ const (
 // Two things differ. Header names arrive in Go's canonical form, while a REST API keeps the client's case, so functions
 // must compare them without case anyway. And a body that is no valid UTF-8 is base64: on AWS that depends on
 // binaryMediaTypes, and without those the gateway would damage it.
-func (f *Front) event(r *http.Request, id string, body []byte, now time.Time) ([]byte, error) {
+func (f *Front) event(r *http.Request, id string, body []byte, by *User, now time.Time) ([]byte, error) {
 	path := rawPath(r)
 	domain, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -107,6 +107,10 @@ func (f *Front) event(r *http.Request, id string, body []byte, now time.Time) ([
 	if path == root {
 		e.Resource, e.PathParameters = root, nil
 		e.RequestContext.ResourceID, e.RequestContext.ResourcePath = "root", root
+	}
+	if by != nil {
+		who := &e.RequestContext.Identity
+		who.UserARN, who.AccessKey, who.AccountID, who.Caller, who.User = &by.ARN, &by.AccessKey, &f.opts.AccountID, &by.AccessKey, &by.AccessKey
 	}
 	e.Headers, e.MultiValueHeaders = headers(r, now)
 	e.Query, e.MultiValueQuery = query(r.URL.RawQuery)

@@ -43,7 +43,7 @@ func TestEvent_Goldens(t *testing.T) {
 			r.Header = http.Header{}
 		}
 		r.Header.Set("X-Amzn-Trace-Id", "Root=1-5759e988-bd862e3fe1be46a994272793")
-		got, err := f.event(r, "deef4878-7910-41e6-8f14-25afc3e9ae33", []byte(tt.body), time.Date(2026, 11, 29, 6, 1, 9, 693e6, time.UTC))
+		got, err := f.event(r, "deef4878-7910-41e6-8f14-25afc3e9ae33", []byte(tt.body), nil, time.Date(2026, 11, 29, 6, 1, 9, 693e6, time.UTC))
 		if err != nil {
 			t.Fatal(err)
 		}

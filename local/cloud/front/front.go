@@ -72,6 +72,11 @@ type Options struct {
 	// for types that are missing. Nil is an API that sets up none.
 	Responses map[string]Response
 
+	// Users may sign their requests for execute-api in Region. A signature that doesn't hold is refused; a request without one goes on to
+	// the function, which knows no user then.
+	Users  []User
+	Region string
+
 	Logger *slog.Logger // never given headers, bodies or paths; nil discards
 }
 
@@ -80,7 +85,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Stage: "local", AccountID: "000000000000", APIID: "local", Timeout: 15 * time.Minute, IdleTimeout: 5 * time.Minute,
-		MaxBody: maxBody, MaxHeader: maxHeader, Responses: Deployed(),
+		MaxBody: maxBody, MaxHeader: maxHeader, Responses: Deployed(), Region: "us-east-1",
 	}
 }
 
@@ -99,6 +104,9 @@ func (o *Options) check() error {
 	}
 	if o.Timeout < 50*time.Millisecond || o.Timeout > 15*time.Minute {
 		faults = append(faults, fmt.Errorf("timeout %v is not within 50ms and 15m", o.Timeout))
+	}
+	if len(o.Users) > 0 && o.Region == "" {
+		faults = append(faults, errors.New("users sign for a region"))
 	}
 	if o.IdleTimeout <= 0 {
 		faults = append(faults, fmt.Errorf("idle timeout %v is not positive", o.IdleTimeout))
@@ -177,7 +185,14 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.fail(w, id, badRequest, nil) // cut off; most likely nobody is there to read this
 		return
 	}
-	event, err := f.event(r, id, body, time.Now())
+	var by *User
+	if len(f.opts.Users) > 0 && signed(r) {
+		if by, err = f.opts.signer(r, body, time.Now()); err != nil {
+			f.refuse(w, id, err)
+			return
+		}
+	}
+	event, err := f.event(r, id, body, by, time.Now())
 	if err != nil {
 		f.fail(w, id, noFunction, err)
 		return

@@ -19,6 +19,7 @@ type Response struct {
 // hundred that an API sets up no response for.
 const (
 	typeAccessDenied  = "ACCESS_DENIED"
+	typeSignature     = "INVALID_SIGNATURE"
 	typeTooLarge      = "REQUEST_TOO_LARGE"
 	typeThrottled     = "THROTTLED" // by the gateway; a function's own limit is an integration failure
 	typeConfiguration = "API_CONFIGURATION_ERROR"

@@ -23,7 +23,7 @@ type Authorizer func(ctx context.Context, req *http.Request, body []byte) error
 // Bearer sends a key.
 func Bearer(key string) Authorizer {
 	return func(_ context.Context, req *http.Request, _ []byte) error {
-		if req.URL.Scheme != "https" && !onLoopback(req.URL.Hostname()) {
+		if req.URL.Scheme != "https" && !OnLoopback(req.URL.Hostname()) {
 			return fmt.Errorf("the key for %s is not sent in plain text; use https", req.URL.Host)
 		}
 		req.Header.Set("Authorization", "Bearer "+key)
@@ -31,7 +31,8 @@ func Bearer(key string) Authorizer {
 	}
 }
 
-func onLoopback(host string) bool {
+// OnLoopback reports whether a host is this machine by its name or its address.
+func OnLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
