@@ -32,6 +32,7 @@ type app struct {
 	doorURL  string
 	envName  string
 	asJSON   bool
+	local    bool           // the door that was opened is on this machine
 	asked    *cobra.Command // that ran, or would have
 	began    bool           // a command's own work has begun: what fails from then on is no fault of usage
 	remotes  []*remote.Remote

@@ -51,6 +51,15 @@ func (a *app) deadTables(d admin.DeadLetters) []table.Table {
 			{Text: printable(l.Error), Style: table.Faint},
 		})
 	}
+	switch {
+	case len(d.Letters) > 0:
+	case d.Left == 0:
+		fmt.Fprintf(a.out, "%s has no dead letters\n", d.Queue)
+		return nil
+	default:
+		fmt.Fprintf(a.out, "%s has about %d dead letters, and none is in sight: an earlier look hides them for two minutes at most\n", d.Queue, d.Left)
+		return nil
+	}
 	if n := d.Left - len(d.Letters); n > 0 {
 		more := fmt.Sprintf("about %d more", n)
 		if d.Hidden > 0 {

@@ -75,6 +75,9 @@ A file sets several models at once, all or none, and leaves the others as they a
 			if err != nil {
 				return err
 			}
+			if key, at := twice(text); key != "" {
+				return usagef("%s names %q twice, the second time in %s; nothing of it was set", file, key, at)
+			}
 			d := json.NewDecoder(bytes.NewReader(text))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&r.Models); err != nil || r.Models == nil {

@@ -95,7 +95,7 @@ func (a *app) runSendJob(ctx context.Context, name string, ask sending) error {
 			return err
 		}
 	}
-	if err := answer(a, raw, callTables); err != nil {
+	if err := answer(a, raw, a.callTables); err != nil {
 		return err
 	}
 	return ended(raw)

@@ -32,7 +32,7 @@ func (a *app) queues() *cobra.Command {
 	})
 	c := &cobra.Command{
 		Use:     "queues",
-		Short:   "List queues and dead letters; redrive, purge, pause and resume",
+		Short:   "List queues and dead letters; redrive, create, purge, pause and resume",
 		Long:    "List queues with their messages, their dead letters and what feeds them. A queue is named by itself, or by --model and --lane.",
 		Example: "  llmq queues\n  llmq queues redrive llm-chat-a --dry-run",
 		Args:    noArgs,
@@ -44,6 +44,7 @@ func (a *app) queues() *cobra.Command {
 		},
 		a.dead(),
 		a.redrive(),
+		a.create(),
 		a.purge(),
 		a.flip("pause", "Stop what feeds a queue to its worker",
 			"Stop what feeds a queue to its worker. Calls are still taken and wait until the queue is resumed or their deadline passes; calls that run are not stopped."),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,7 +58,7 @@ RUNFLAGS=-v prints.`,
 		if err != nil {
 			return err
 		}
-		return answer(a, raw, callTables)
+		return answer(a, raw, a.callTables)
 	})
 	return c
 }
@@ -75,7 +76,7 @@ as it is, which is no error.`,
 			if err != nil {
 				return err
 			}
-			return answer(a, raw, callTables)
+			return answer(a, raw, a.callTables)
 		}),
 	}
 }
@@ -161,7 +162,7 @@ func (a *app) submit(ctx context.Context, door *remote.Remote, c calling, body j
 		_, err := fmt.Fprintln(a.out, left.ID)
 		return err
 	}
-	if err := answer(a, raw, callTables); err != nil {
+	if err := answer(a, raw, a.callTables); err != nil {
 		return err
 	}
 	a.say("llmq request result %s --wait 60 fetches the reply; llmq request show %s tells where it stands", left.ID, left.ID)
@@ -196,7 +197,7 @@ type callAnswer struct {
 	Error     *struct{ Code, Message string }
 }
 
-func callTables(c callAnswer) []table.Table {
+func (a *app) callTables(c callAnswer) []table.Table {
 	t := table.Table{Columns: []table.Column{{Head: "REQUEST"}, {Head: c.ID}}}
 	row := func(name, value string, s table.Style) {
 		if value != "" {
@@ -231,10 +232,18 @@ func callTables(c callAnswer) []table.Table {
 			if m.Provider == llmq.JobProvider { // of a queue of its own
 				part = "job-" + m.Model
 			}
-			row("logs", fmt.Sprintf("{ $.request_id = %q } in /aws/lambda/llmq-ENV-%s", c.ID, part), table.Faint)
+			row("logs", a.logs(c.ID, part), table.Faint)
 		}
 	}
 	return []table.Table{t}
+}
+
+// logs is where the lines of a call are, by its worker's part of the name.
+func (a *app) logs(id, part string) string {
+	if a.local {
+		return "those of llmq-" + part + " in what make run RUNFLAGS=-v prints"
+	}
+	return fmt.Sprintf("{ $.request_id = %q } in /aws/lambda/llmq-%s-%s", id, cmp.Or(a.envName, "ENV"), part)
 }
 
 func stateStyle(state string) table.Style {

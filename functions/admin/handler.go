@@ -29,6 +29,7 @@ type verbs interface {
 	Queues(ctx context.Context) []admin.QueueState
 	Dead(ctx context.Context, by string, r admin.DeadRequest) (admin.DeadLetters, error)
 	Redrive(ctx context.Context, by string, r admin.RedriveRequest) (admin.Redriven, error)
+	Create(ctx context.Context, by string, r admin.CreateRequest) (admin.Created, error)
 	Purge(ctx context.Context, by string, r admin.PurgeRequest) (admin.Purged, error)
 	Pause(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
 	Resume(ctx context.Context, by string, r admin.SwitchRequest) (admin.Switched, error)
@@ -70,20 +71,17 @@ type doctorVerb interface {
 	Diagnose(ctx context.Context, by string, r admin.DoctorRequest) (admin.Diagnosis, error)
 }
 
-// gate lets operators in. On AWS the API has checked IAM before and names the caller;
-// locally there is a key.
-type gate struct {
-	iam bool
-	key string
-}
+// gate lets operators in. The API has checked a signature before and names who signed: on AWS by IAM, which lets nobody else through.
+// Locally a key will do too; "" is none.
+type gate struct{ key string }
 
 // localOperator is who holds the local key.
 const localOperator = "local admin key"
 
 // opens says who asks; "" may not.
 func (g gate) opens(ev events.APIGatewayProxyRequest) string {
-	if g.iam {
-		return ev.RequestContext.Identity.UserArn
+	if arn := ev.RequestContext.Identity.UserArn; arn != "" {
+		return arn
 	}
 	for name, value := range ev.Headers {
 		if strings.EqualFold(name, "Authorization") {
@@ -149,6 +147,7 @@ func routes(v verbs, k keyVerbs, l liveVerbs, d doctorVerb) map[string]route {
 		}),
 		"/metrics":        get(func(ctx context.Context) any { return v.Metrics(ctx) }),
 		"/queues":         get(func(ctx context.Context) any { return map[string]any{"queues": v.Queues(ctx)} }),
+		"/queues/create":  post(v.Create),
 		"/queues/dead":    post(v.Dead),
 		"/queues/redrive": post(v.Redrive),
 		"/queues/purge":   post(v.Purge),

@@ -76,6 +76,10 @@ func (fakeVerbs) Status(context.Context) admin.Status {
 	return admin.Status{Queues: []admin.QueueStatus{{Queue: "llm-chat-a", Model: "chat-a", Lane: "bg", Waiting: 3}}, Targets: []admin.TargetStatus{}}
 }
 
+func (fakeVerbs) Create(_ context.Context, by string, r admin.CreateRequest) (admin.Created, error) {
+	return admin.Created{Queues: []admin.CreatedQueue{{Queue: r.Queue, DLQ: queue.Name(by), Created: true}}}, nil
+}
+
 func (fakeVerbs) Metrics(context.Context) admin.MetricsView { return admin.MetricsView{Series: 12} }
 
 func (fakeVerbs) Limiter(_ context.Context, r admin.TargetRequest) ([]admin.TargetStatus, error) {
@@ -113,7 +117,7 @@ func event(method, path string, headers map[string]string, userARN string) event
 // KT7: operators only; a caller's way in is none of theirs.
 func TestAdmin_WhoGetsIn(t *testing.T) {
 	t.Parallel()
-	local, aws := gate{key: "k-local"}, gate{iam: true}
+	local, aws := gate{key: "k-local"}, gate{}
 	bearer := func(k string) map[string]string { return map[string]string{"authorization": "Bearer " + k} }
 	for _, tt := range []struct {
 		name   string
@@ -125,6 +129,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 		{"local key", local, event("GET", "/status", bearer("k-local"), ""), 200, ""},
 		{"local, no key", local, event("GET", "/status", nil, ""), 401, "invalid_api_key"},
 		{"local, wrong key", local, event("GET", "/status", bearer("k-other"), ""), 401, "invalid_api_key"},
+		{"local, signed", local, event("GET", "/status", nil, "arn:aws:iam::000000000000:user/local"), 200, ""},
 		{"local, empty key configured", gate{}, event("GET", "/status", bearer(""), ""), 401, "invalid_api_key"},
 		{"aws, signed", aws, event("GET", "/status", nil, "arn:aws:sts::111122223333:assumed-role/ops/s"), 200, ""},
 		{"aws, bearer key", aws, event("GET", "/status", bearer("k-local"), ""), 401, "invalid_api_key"},
@@ -157,7 +162,7 @@ func TestAdmin_WhoGetsIn(t *testing.T) {
 
 func TestAdmin_StatusIsJSON(t *testing.T) {
 	t.Parallel()
-	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), event("GET", "/status", nil, "arn"))
+	resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{})(t.Context(), event("GET", "/status", nil, "arn"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +238,7 @@ func TestAdmin_VerbsTakeTheirArguments(t *testing.T) {
 				ev.QueryStringParameters = map[string]string{name: value}
 			}
 			ev.Body = tt.body
-			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), ev)
+			resp, err := newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{})(t.Context(), ev)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,11 +264,11 @@ func TestHandler_TellsOfAMissingRecord(t *testing.T) {
 	t.Parallel()
 	ev := event("POST", "/keys/revoke", nil, "arn:ops")
 	ev.Body = `{"kid":"0123456789"}`
-	resp, err := newHandler(fakeVerbs{}, unrecorded{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), ev)
+	resp, err := newHandler(fakeVerbs{}, unrecorded{}, fakeLive{}, fakeDoctor{}, gate{})(t.Context(), ev)
 	if err != nil || resp.StatusCode != 200 || resp.Headers["X-LLMQ-Audit"] != "missing" || !strings.Contains(resp.Body, `"revoked_by":"arn:ops"`) {
 		t.Errorf("answer = %+v, %v", resp, err)
 	}
-	resp, err = newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{iam: true})(t.Context(), ev)
+	resp, err = newHandler(fakeVerbs{}, fakeKeys{}, fakeLive{}, fakeDoctor{}, gate{})(t.Context(), ev)
 	if _, told := resp.Headers["X-LLMQ-Audit"]; err != nil || told {
 		t.Errorf("recorded: %+v, %v", resp.Headers, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/admin"
+	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
 	"github.com/llm-queue/llmq/pkg/llmq/queue/eventsource"
 	"github.com/llm-queue/llmq/pkg/llmq/wiring"
@@ -35,20 +36,27 @@ func operator(ctx context.Context, p *wiring.Process) (*admin.Operator, error) {
 	if !ok {
 		return nil, llmq.Errorf(llmq.CodeConfiguration, "the queues of this deployment can't be operated")
 	}
+	var creator queue.Creator
+	if p.Config.Kind == config.KindLocal {
+		if creator, ok = a.Queue.(queue.Creator); !ok {
+			return nil, llmq.Errorf(llmq.CodeConfiguration, "the queues of this deployment can't be made")
+		}
+	}
 	lanes := map[llmq.Lane]admin.LaneRule{}
 	for lane, l := range p.Config.Lanes {
 		lanes[lane] = admin.LaneRule{
-			Worker: p.Config.SourceTarget(lane), BatchSize: l.BatchSize, MaxConcurrency: l.MaxConcurrency, Timeout: l.Timeout,
+			Worker: p.Config.SourceTarget(lane), BatchSize: l.BatchSize, MaxConcurrency: l.MaxConcurrency, Timeout: l.Timeout, Visibility: l.FunctionTimeout,
 		}
 	}
 	jobs := map[string]admin.LaneRule{}
 	for _, j := range p.Config.Jobs {
 		jobs[j.Name] = admin.LaneRule{
 			Worker: p.Config.JobTarget(j.Name), BatchSize: 1, MaxConcurrency: j.MaxConcurrency(), Timeout: p.Catalogue.Timeout(j.Name, llmq.OpJob, llmq.LaneBulk),
+			Visibility: j.FunctionTimeout(),
 		}
 	}
 	return admin.NewOperator(a, admin.OperatorDeps{
-		Queue: queues, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes, Jobs: jobs,
+		Queue: queues, Creator: creator, Sources: eventsource.New(lambda.NewFromConfig(aws)), Lanes: lanes, Jobs: jobs,
 		Governed: p.Config.Governor.Enabled, Forecast: p.Forecast(), Senders: p.Config.Senders(), Trail: p.Trail(), Metrics: p.Metrics(),
 	}), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -16,8 +15,10 @@ import (
 	"github.com/llm-queue/llmq/local/cloud/lambda"
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/pkg/llmq"
+	"github.com/llm-queue/llmq/pkg/llmq/admin"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 	"github.com/llm-queue/llmq/pkg/llmq/queue"
+	sqsqueue "github.com/llm-queue/llmq/pkg/llmq/queue/sqs"
 )
 
 // Names of the functions, as a deployment has them.
@@ -48,6 +49,9 @@ func workers(cfg *config.Config) []string {
 // functions' own.
 const Producer = "local"
 
+// operatorARN is who signs for the admin API: its secret is the admin key, so that one shell has the rights of both.
+const operatorARN = "arn:aws:iam::" + account + ":user/" + Producer
+
 // Replies is the producer's own queue: it is told there how those calls ended whose message says "reply_to":"done".
 const Replies queue.Name = "local-replies"
 
@@ -61,55 +65,38 @@ func (c *Cloud) Client(accessKey string) *awssqs.Client {
 	})
 }
 
-const (
-	sourceRetention = 4 * 24 * time.Hour
-	dlqRetention    = 14 * 24 * time.Hour
-	// maxReceiveCount is only a last guard: releases are receives too.
-	maxReceiveCount = 1000
-)
+// queuesWithin bounds a send of the client that makes the queues; it sends nothing.
+const queuesWithin = time.Second
 
 // createQueues makes every queue with its dead-letter queue, as the template does, and the producer's.
 func (c *Cloud) createQueues(ctx context.Context) error {
 	api := c.Client("template")
+	queues := sqsqueue.New(api, c.Config.Queues.URLBase, queuesWithin, sqsqueue.MaxMessageBytes)
+	create := func(q queue.Name, visibility time.Duration) error {
+		if _, err := queues.Create(ctx, q, queue.Shape{Visibility: visibility, MaxReceives: admin.MaxReceives, Retention: admin.Retention}); err != nil {
+			return fmt.Errorf("queue %s: %w", q, err)
+		}
+		return nil
+	}
 	if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(Replies))}); err != nil {
 		return fmt.Errorf("queue %s: %w", Replies, err)
 	}
 	for _, m := range c.Config.Models {
 		for _, lane := range m.Lanes {
-			if err := createQueue(ctx, api, c.Config.Queues.Names().Model(m.Alias, lane), c.Config.Lanes[lane].FunctionTimeout); err != nil {
+			if err := create(c.Config.Queues.Names().Model(m.Alias, lane), c.Config.Lanes[lane].FunctionTimeout); err != nil {
 				return err
 			}
 		}
 	}
 	for _, j := range c.Config.Jobs {
-		if err := createQueue(ctx, api, c.Config.JobQueue(j), j.FunctionTimeout()); err != nil {
+		if err := create(c.Config.JobQueue(j), j.FunctionTimeout()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func createQueue(ctx context.Context, api *awssqs.Client, name queue.Name, visibility time.Duration) error {
-	dlq := name.DLQ()
-	if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(dlq)), Attributes: map[string]string{
-		"MessageRetentionPeriod": secs(dlqRetention),
-	}}); err != nil {
-		return fmt.Errorf("queue %s: %w", dlq, err)
-	}
-	if _, err := api.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: aws.String(string(name)), Attributes: map[string]string{
-		"MessageRetentionPeriod":        secs(sourceRetention),
-		"VisibilityTimeout":             secs(visibility),
-		"ReceiveMessageWaitTimeSeconds": "20",
-		"RedrivePolicy":                 fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, arn(dlq), maxReceiveCount),
-	}}); err != nil {
-		return fmt.Errorf("queue %s: %w", name, err)
-	}
-	return nil
-}
-
 func arn(q queue.Name) string { return "arn:aws:sqs:" + region + ":" + account + ":" + string(q) }
-
-func secs(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
 const (
 	doorConcurrency  = 100
@@ -224,10 +211,11 @@ func (c *Cloud) openDoors(o Options) error {
 		return err
 	}
 	opts.Function, opts.Timeout, opts.Responses = FunctionAdmin, adminTimeout, nil // as deployed: that API sets up none
-	admin, err := front.NewBuffered(opts, c.Lambda)
+	opts.Users, opts.Region = []front.User{{ARN: operatorARN, AccessKey: Producer, Secret: c.AdminKey}}, region
+	operators, err := front.NewBuffered(opts, c.Lambda)
 	if err != nil {
 		return fmt.Errorf("admin front: %w", err)
 	}
-	c.AdminURL, err = c.serve(o.Admin, c.meters.admin.meter(admin), nil)
+	c.AdminURL, err = c.serve(o.Admin, c.meters.admin.meter(operators), nil)
 	return err
 }

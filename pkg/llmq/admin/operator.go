@@ -17,11 +17,13 @@ type LaneRule struct {
 	BatchSize      int           // messages that an invocation gets at most
 	MaxConcurrency int           // invocations at once per queue, as deployed: the governor's ceiling
 	Timeout        time.Duration // a request's deadline when it names none
+	Visibility     time.Duration // of its queues' messages, as deployed: the function's timeout
 }
 
-// OperatorDeps are what the verbs that change something work with; all are required but Jobs.
+// OperatorDeps are what the verbs that change something work with; all are required but Jobs and Creator.
 type OperatorDeps struct {
 	Queue    queue.Operator
+	Creator  queue.Creator // nil: infrastructure code makes queues
 	Sources  queue.Sources
 	Lanes    map[llmq.Lane]LaneRule
 	Jobs     map[string]LaneRule // of queues of jobs, by their names; the governor leaves them alone

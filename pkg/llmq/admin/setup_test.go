@@ -68,7 +68,7 @@ func newRig(t *testing.T) *rig {
 	}})
 	lanes := map[llmq.Lane]LaneRule{}
 	for _, l := range llmq.Lanes() {
-		lanes[l] = LaneRule{Worker: "worker-" + string(l), BatchSize: 10, MaxConcurrency: 10, Timeout: 300 * time.Second}
+		lanes[l] = LaneRule{Worker: "worker-" + string(l), BatchSize: 10, MaxConcurrency: 10, Timeout: 300 * time.Second, Visibility: 330 * time.Second}
 	}
 	r.Operator = NewOperator(
 		New(Deps{Names: queue.Names{Prefix: "llm"}, Catalogue: catalogue, Queue: r.queue, Bodies: r.bodies, InForce: func(context.Context) InForce { return r.inForce }}),

@@ -117,6 +117,9 @@ func (o overlay) refuseUnknown(known map[string]bool, rows []setting) {
 		if near := llmq.Nearest(name, names); near != "" {
 			hint = "; did you mean " + near + "?"
 		}
+		if strings.HasPrefix(name, "LLMQ_QUEUE_") { // FEATURES B11
+			hint = "; llmq's queues are Amazon SQS's, and queues on Valkey are not served by this release"
+		}
 		o.faultAt(origin{env: segment(name)}, "", "no such variable%s", hint)
 	}
 }

@@ -335,6 +335,7 @@ func TestFaults_Variables(t *testing.T) {
 		env  []string
 		want string
 	}{
+		{"a queue on Valkey", []string{"LLMQ_QUEUE_BACKEND=valkey"}, "LLMQ_QUEUE_BACKEND: no such variable; llmq's queues are Amazon SQS's, and queues on Valkey are not served by this release"},
 		{"unknown with a near one", []string{"LLMQ_DOOR_WAIT=1"}, "LLMQ_DOOR_WAIT: no such variable; docs/CONFIG.md lists the variables"},
 		{"misspelt", []string{"LLMQ_DOR_WAIT_SECS=1"}, "LLMQ_DOR_WAIT_SECS: no such variable; did you mean LLMQ_DOOR_WAIT_SECS?"},
 		{"unknown though empty", []string{"LLMQ_DOR_WAIT_SECS="}, "LLMQ_DOR_WAIT_SECS: no such variable; did you mean LLMQ_DOOR_WAIT_SECS?"},

@@ -92,3 +92,16 @@ func TellsOfDeath(name string) bool {
 	}
 	return false
 }
+
+// Shape is how a queue is made.
+type Shape struct {
+	Visibility  time.Duration // of a message that was received: whole seconds, up to 12 h
+	MaxReceives int           // of a message, before the queue itself makes it a dead letter: 1 to 1000
+	Retention   time.Duration // of a message: whole seconds, 60 s to 14 days. A dead letter has 14 days
+}
+
+// Creator makes queues where no infrastructure code does. Implementations are safe for concurrent use.
+type Creator interface {
+	// Create makes a queue with its dead-letter queue. One that there is stays as it is, whatever its shape, and made is false.
+	Create(ctx context.Context, q Name, s Shape) (made bool, err error)
+}
