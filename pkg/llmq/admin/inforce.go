@@ -59,6 +59,9 @@ func chains(cfg *config.Config, c llmq.Catalogue) map[string][]llmq.Target {
 		targets[m.Alias] = m.Targets
 	}
 	out := map[string][]llmq.Target{}
+	for _, j := range cfg.Jobs { // which nothing stands in for
+		out[j.Name] = targets[j.Name]
+	}
 	for _, m := range cfg.Models {
 		stages := []string{m.Alias}
 		for _, f := range m.Fallback {

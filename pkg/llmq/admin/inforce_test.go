@@ -55,3 +55,13 @@ func TestInForce_IsWhatHolds(t *testing.T) {
 		t.Errorf("with nonsense stored (-file +now):\n%s", diff)
 	}
 }
+
+// A6, E7: a queue of jobs has a chain of its one target, whose use is told like any other's.
+func TestChains_HoldQueuesOfJobs(t *testing.T) {
+	t.Parallel()
+	cfg := &config.Config{Jobs: []config.JobQueue{{Name: "files", Slots: 3}}}
+	got := chains(cfg, cfg.Catalogue())["files"]
+	if len(got) != 1 || got[0].String() != "files@jobs" || got[0].MaxConcurrency != 3 {
+		t.Errorf("the chain of files is %+v", got)
+	}
+}

@@ -50,7 +50,9 @@ func (a *Admin) deployed(ctx context.Context) telemetry.Deployed {
 	var d telemetry.Deployed
 	now := a.InForce(ctx)
 	for _, m := range now.Catalogue.Models() {
-		d.Models++
+		if !m.Jobs() { // of a model's own are counts of calls that run at the door, and jobs never do
+			d.Models++
+		}
 		d.Lanes += len(m.Lanes)
 		d.Targets += len(m.Targets)
 		d.Steps += max(0, len(now.Chains[m.Alias])-1)
