@@ -10,15 +10,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/llm-queue/llmq/worker"
 )
 
 func main() {
-	worker.Main(worker.Job("digest", digest), worker.Job("hang", hang), worker.Job("fail", fail), worker.Job("refuse", refuse))
+	worker.Main(worker.Job("digest", digest), worker.Job("hang", hang), worker.Job("fail", fail), worker.Job("refuse", refuse), worker.Job("ask", ask))
 }
 
 // digest tells what it got: the payload's length and hash.
@@ -49,6 +51,28 @@ func fail(ctx context.Context, r worker.Run) ([]byte, error) {
 // refuse fails for good.
 func refuse(ctx context.Context, r worker.Run) ([]byte, error) {
 	return nil, errors.Join(report(ctx, r, "refuse"), worker.Fatal(errors.New("never")))
+}
+
+// ask has a model answer over HTTP, as any client does. The call's id follows from the job's, so that a run again takes it up.
+func ask(ctx context.Context, r worker.Run) ([]byte, error) {
+	var to struct{ URL, Key, Model string }
+	if err := json.Unmarshal(r.Payload, &to); err != nil {
+		return nil, worker.Fatal(fmt.Errorf("read the payload: %w", err))
+	}
+	body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"asked by a job"}]}`, to.Model)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return nil, worker.Fatal(err)
+	}
+	for name, value := range map[string]string{"Authorization": "Bearer " + to.Key, "Content-Type": "application/json", "Idempotency-Key": r.ID + "-ask"} {
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() // it is read to its end
+	return io.ReadAll(resp.Body)
 }
 
 // report tells the payload's URL of a run.
