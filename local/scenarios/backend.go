@@ -34,7 +34,7 @@ const (
 )
 
 // keyEnv holds the endpoint's key for the functions.
-const keyEnv = "LLMQ_SCENARIO_KEY" //nolint:gosec // the variable's name
+const keyEnv = "LLMQ_SCENARIO_KEY"
 
 // mostOutput is what a call may have a real model say, in tokens: what it says is not looked at.
 const mostOutput = 16

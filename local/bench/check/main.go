@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return fmt.Errorf("%q is a word too many; -help tells the flags", flags.Arg(0))
 	}
 	committed, err := read(*against)
-	if err != nil && !(*update && errors.Is(err, os.ErrNotExist)) {
+	if err != nil && (!*update || !errors.Is(err, os.ErrNotExist)) {
 		return err
 	}
 	now := Figures{}

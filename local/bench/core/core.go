@@ -56,7 +56,7 @@ const (
 	kind        = "bench"
 	bucket      = "llmq-bench"
 	stateBucket = "llmq-bench-state"
-	passwordEnv = "LLMQ_BENCH_VALKEY_PASSWORD" //nolint:gosec // the variable's name
+	passwordEnv = "LLMQ_BENCH_VALKEY_PASSWORD"
 	pepperEnv   = "LLMQ_BENCH_KEY_PEPPER"
 	keyEnv      = "LLMQ_BENCH_PROVIDER_KEY"
 )
@@ -193,7 +193,7 @@ func (c *Core) wire(ctx context.Context, server *valkey.Server, o Options) error
 	if err := os.WriteFile(c.Path, text, 0o600); err != nil {
 		return err
 	}
-	c.Env = []string{"LLMQ_CONFIG=" + c.Path, passwordEnv + "=" + server.Password(), pepperEnv + "=" + llmq.NewID()}
+	c.Env = []string{"LLMQ_CONFIG=" + c.Path, passwordEnv + "=" + server.Password(), pepperEnv + "=" + llmq.NewID() + llmq.NewID()}
 	if o.Own == nil {
 		c.Env = append(c.Env, keyEnv+"="+o.Key)
 	}

@@ -126,7 +126,7 @@ func (c *Core) Work(ctx context.Context, alias string, l llmq.Lane) error {
 		messages, err := c.Receive(ctx, alias, l)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // it was told to end
 		case err != nil:
 			return err
 		case len(messages) == 0:
