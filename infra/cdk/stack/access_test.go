@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
 // statementsOf lists what the policies of a role say.
@@ -198,7 +200,9 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 		"/res/*":        "bodies of results: likewise",
 		"/spill/*":      "replies that were not stored: likewise",
 		"/keys/*":       "records of keys: likewise",
-		"/audit/*":      "records of operators' verbs: likewise",
+		"/off/" + llmq.TenantHash("acme-reports") + "/*": "a program's bodies: likewise",
+		"/res/" + llmq.TenantHash("acme-reports") + "/*": "results of a producer's calls: likewise",
+		"/audit/*": "records of operators' verbs: likewise",
 		"arn:aws:bedrock:*::foundation-model/amazon.nova-lite-v1:0": "Bedrock chooses the region; the profile is a condition",
 		"*":                              "API Gateway names its execution logs itself, for all APIs of the account; IAM lets no resource be named for listing event sources",
 		":alarm:llmq-prod-new-version-*": "those of the functions that are rolled out bit by bit",
@@ -209,8 +213,15 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 		for _, a := range tpl.of("AWS::ApiGateway::Account") {
 			gateway = target(a.Properties["CloudWatchRoleArn"])
 		}
+		statements := map[string][]any{}
 		for id := range tpl.of("AWS::IAM::Role") {
-			for _, st := range statementsOf(tpl, id) {
+			statements[id] = statementsOf(tpl, id)
+		}
+		for id, p := range tpl.of("AWS::IAM::ManagedPolicy") {
+			statements[id] = listOf(at(p.Properties, "PolicyDocument", "Statement"))
+		}
+		for id, all := range statements {
+			for _, st := range all {
 				for _, action := range listOf(at(st, "Action")) {
 					if strings.Contains(action.(string), "*") {
 						t.Errorf("%s allows %v", id, action)
@@ -233,11 +244,31 @@ func TestPolicies_NameWhatTheyAllow(t *testing.T) {
 	})
 }
 
+// A producer's rights are a policy that its team attaches to a role of theirs: no role of ours has it.
+func TestProducers_HaveAPolicyEach(t *testing.T) {
+	eachEnvironment(t, func(t *testing.T, env Environment, tpl template) {
+		got, want := map[string][]string{}, map[string][]string{}
+		for _, p := range tpl.of("AWS::IAM::ManagedPolicy") {
+			var may []string
+			for _, st := range listOf(at(p.Properties, "PolicyDocument", "Statement")) {
+				may = append(may, at(st, "Sid").(string))
+			}
+			got[p.Properties["ManagedPolicyName"].(string)] = may
+			if p.Properties["Roles"] != nil || p.Properties["Users"] != nil || p.Properties["Groups"] != nil {
+				t.Errorf("%v is attached", p.Properties["ManagedPolicyName"])
+			}
+		}
+		if env.production() { // nightly is a program; dev has no producer
+			want["llmq-prod-producer-nightly"] = []string{"PutLargeBodies", "GetItsResults", "PutItsRequests", "ReadSalt", "SignInToCache", "SendCalls"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("policies of producers (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestRoles_HaveNoManagedPoliciesAndOneService(t *testing.T) {
 	eachEnvironment(t, func(t *testing.T, _ Environment, tpl template) {
-		if n := len(tpl.of("AWS::IAM::ManagedPolicy")); n > 0 {
-			t.Errorf("%d managed policies", n)
-		}
 		for id, r := range tpl.of("AWS::IAM::Role") {
 			if p := r.Properties["ManagedPolicyArns"]; p != nil {
 				t.Errorf("%s has %s", id, text(p))

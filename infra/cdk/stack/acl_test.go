@@ -14,14 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llm-queue/llmq/pkg/llmq"
 )
 
-// SEC24: each user of the cache, on a real Valkey in cluster mode: what VK1 refuses is NOPERM, in scripts too; and its own scripts may run. What is not here: users of send-only
-// clients, of which this release has none, so that no client of one tenant could ask for another's results.
+// SEC24: each user of the cache, on a real Valkey in cluster mode: what VK1 refuses is NOPERM, in scripts too; and its own scripts may run.
 func TestUsers_AreHeldToTheirRulesByValkey(t *testing.T) {
 	server := startValkey(t)
 	users := map[string]rules{
-		"door": doorRules("e", false), "direct": doorRules("e", true), "worker": workerRules("e"), "admin": adminRules("e"), "gov": governorRules("e"),
+		"door": doorRules("e", false), "direct": doorRules("e", true), "worker": workerRules("e"), "admin": adminRules("e"), "gov": governorRules("e"), "program": programRules("e", "acme"),
 	}
 	root := server.dial(t)
 	for name, r := range users {
@@ -99,6 +100,77 @@ func TestUsers_AreHeldToTheirRulesByValkey(t *testing.T) {
 		if got := c.do(t, call...); refusal.MatchString(got) {
 			t.Errorf("%s, run by %s: %s", filepath.Base(file), user, got)
 		}
+	}
+}
+
+// SEC24: a Go program of one tenant has its own calls' keys and wakes, and nothing of another's; what it runs is all that a client's side runs.
+func TestUsers_AProgramHasItsOwnTenantOnly(t *testing.T) {
+	server := startValkey(t)
+	server.dial(t).want(t, "OK", append([]string{"ACL", "SETUSER", "program", "reset", ">secret"}, strings.Fields(programRules("e", "acme").String())...)...)
+	c := server.dial(t)
+	c.want(t, "OK", "AUTH", "program", "secret")
+	tail := func(tenant string) string { return llmq.TenantHash(tenant) + ":{rid}" }
+	for _, class := range []string{"sub", "clm", "res", "st"} {
+		own, others := "llmq:e:"+class+":"+tail("acme"), "llmq:e:"+class+":"+tail("other")
+		for _, command := range [][]string{
+			{"GET", "KEY"}, {"SET", "KEY", "1"}, {"HSET", "KEY", "a", "1"}, {"XRANGE", "KEY", "-", "+"}, {"EVAL", "#!lua\nreturn redis.call('HGET', KEYS[1], 'a')", "1", "KEY"},
+		} {
+			on := func(key string) []string {
+				var all []string
+				for _, word := range command {
+					all = append(all, strings.Replace(word, "KEY", key, 1))
+				}
+				if command[0] == "EVAL" {
+					all[1] = command[1] // it says KEYS itself
+				}
+				return all
+			}
+			if got := c.do(t, on(own)...); refusal.MatchString(got) {
+				t.Errorf("%v: %q", on(own), got)
+			}
+			if got := c.do(t, on(others)...); !strings.HasPrefix(got, "-NOPERM") {
+				t.Errorf("%v: %q", on(others), got)
+			}
+		}
+	}
+	for _, command := range [][]string{
+		{"SUBSCRIBE", "llmq:e:wake:" + tail("other")},
+		{"PUBLISH", "llmq:e:wake:" + tail("other"), "1"},
+		{"SET", "llmq:e:cfg:schema", "9"},
+		{"HSET", "llmq:e:live:{live}:settings", "document", "{}"},
+		{"HGET", "llmq:e:cap:{cap}:a@x:state", "flow"},
+		{"ZADD", "llmq:e:rate:{kid}", "1", "1"},
+	} {
+		if got := c.do(t, command...); !strings.HasPrefix(got, "-NOPERM") {
+			t.Errorf("%v: %q", command, got)
+		}
+	}
+	scripts, err := filepath.Glob(filepath.Join("..", "..", "..", "pkg", "llmq", "claims", "lua", "*.lua"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, file := range scripts {
+		source := scriptText(t, file)
+		// What a client does; the others are a worker's.
+		if !slices.Contains([]string{"submit.lua", "sent.lua", "cancel.lua", "expire.lua", "broken.lua"}, filepath.Base(file)) {
+			continue
+		}
+		ran++
+		var names []string
+		for _, m := range scriptKey.FindAllStringSubmatch(source, -1) {
+			names = append(names, "llmq:e:"+m[1]+":"+tail("acme"))
+		}
+		call := append([]string{"EVAL", source, strconv.Itoa(len(names))}, names...)
+		for range 40 {
+			call = append(call, "1")
+		}
+		if got := c.do(t, call...); refusal.MatchString(got) {
+			t.Errorf("%s: %s", filepath.Base(file), got)
+		}
+	}
+	if ran != 5 {
+		t.Errorf("%d scripts of a client's were run, want 5", ran)
 	}
 }
 

@@ -21,6 +21,7 @@ func explanations() []explained {
 		{"AwsSolutions-COG4", "/DoorAPI/API/Default/", "bearer keys are checked in the door, as said above"},
 		{"AwsSolutions-COG4", "/AdminAPI/API/Default/", "operators sign by IAM"},
 		{"AwsSolutions-IAM5", "/(enqueue|admin|governor|worker-[a-z]+|Rollout|GatewayLogging)/Role/", "TestPolicies_NameWhatTheyAllow has each wildcard with its reason, and refuses any other"},
+		{"AwsSolutions-IAM5", "/Producers/", "TestPolicies_NameWhatTheyAllow holds these too"},
 		{"AwsSolutions-SMG4", "/Keys/Pepper/", "a value that comes by itself would end all keys of the value before last: operators put a new one once they have rotated them"},
 		{"Serverless-APIGWXrayEnabled", "API/DeploymentStage", "traces are OpenTelemetry's, from the caller to the provider; X-Ray would sample its own"},
 		{"Serverless-LambdaTracing", "/Function/Resource$", "traces are OpenTelemetry's, as said above"},

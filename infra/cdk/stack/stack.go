@@ -84,6 +84,7 @@ func New(app constructs.Construct, env Environment, code Code) awscdk.Stack {
 	}
 
 	newGovernor(s, env, place, queues)
+	newProducerPolicies(s, env, queues, store, cache)
 
 	logging := newGatewayLogging(s)
 	newDoorAPI(s, env, doorFunction, logging)

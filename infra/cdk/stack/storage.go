@@ -7,6 +7,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
+	"github.com/llm-queue/llmq/pkg/llmq"
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
@@ -85,6 +86,11 @@ func (s storage) incoming(producers []config.Producer) []*string {
 		arns = append(arns, s.bucket.ArnForObjects(jsii.String("in/"+p.Name+"/*")))
 	}
 	return arns
+}
+
+// of is what lies of a tenant under one of those prefixes.
+func (s storage) of(prefix, tenant string) *string {
+	return s.bucket.ArnForObjects(jsii.String(prefix + "/" + llmq.TenantHash(tenant) + "/*"))
 }
 
 func days(n float64) awscdk.Duration { return awscdk.Duration_Days(jsii.Number(n)) }

@@ -15,7 +15,8 @@ import (
 type cache struct {
 	name                          string
 	resource                      awselasticache.CfnServerlessCache
-	door, worker, admin, governor user // governor: where it is on
+	door, worker, admin, governor user            // governor: where it is on
+	programs                      map[string]user // of producers that are Go programs, by the producer's name
 }
 
 // user is a user of the cache. IAM signs it in, so it has no password.
@@ -44,6 +45,13 @@ func newCache(s awscdk.Stack, env Environment, net network) cache {
 		c.governor = newUser(scope, env.name("gov"), governorRules(env.Config.Env))
 		users = append(users, c.governor)
 	}
+	c.programs = map[string]user{}
+	for _, p := range env.Config.Producers {
+		if p.Program {
+			u := newUser(scope, env.programUser(p), programRules(env.Config.Env, p.Tenant))
+			c.programs[p.Name], users = u, append(users, u)
+		}
+	}
 	ids := make([]string, len(users))
 	for i, u := range users {
 		ids[i] = u.id
@@ -70,6 +78,10 @@ func newCache(s awscdk.Stack, env Environment, net network) cache {
 	}
 	c.resource = awselasticache.NewCfnServerlessCache(scope, jsii.String("Serverless"), props)
 	c.resource.AddResourceDependency(group, nil)
+	if len(c.programs) > 0 {
+		output(scope, "CacheHost", c.host(), "LLMQ_REDIS_HOST of Go programs")
+		output(scope, "CachePort", c.port(), "LLMQ_REDIS_PORT of Go programs")
+	}
 	return c
 }
 

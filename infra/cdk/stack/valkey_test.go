@@ -62,7 +62,7 @@ func TestRules_AreWrittenAsValkeyListsThem(t *testing.T) {
 }
 
 func TestRules_GrantNeitherCategoriesNorDanger(t *testing.T) {
-	for name, r := range map[string]rules{"door": doorRules("e", false), "door with direct": doorRules("e", true), "worker": workerRules("e"), "admin": adminRules("e"), "governor": governorRules("e")} {
+	for name, r := range map[string]rules{"door": doorRules("e", false), "door with direct": doorRules("e", true), "worker": workerRules("e"), "admin": adminRules("e"), "governor": governorRules("e"), "program": programRules("e", "acme")} {
 		for _, c := range r.commands {
 			if strings.HasPrefix(c, "@") || slices.Contains([]string{
 				"keys", "scan", "flushall", "flushdb", "config", "script", "acl", "cluster", "client", "debug", "psubscribe", "function",

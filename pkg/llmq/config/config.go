@@ -121,6 +121,7 @@ type Producer struct {
 	RoleARN  string   // aws: of that role or user, whom the queues' policies let send
 	Tenant   string   // whose requests it sends, [a-z0-9-]{1,48}
 	Replies  []string // where its calls' ends may be told: "alias=sqs:QUEUE" or "alias=s3"
+	Program  bool     // aws: a Go program by wiring.Open, which sees by the state store how its calls end; read at deployment
 }
 
 // replies reads what the table has checked.

@@ -27,6 +27,9 @@ func (c *checker) replies(path string, p Producer, aliases map[string]string) {
 	}
 }
 
+// programNameMost is how long a program's name and its environment's may be together: a user of ElastiCache has 40 characters.
+const programNameMost = 40 - len("llmq--prog-")
+
 // producers checks that each sender is one, and has one tenant (SECURITY-DESIGN MS1, MS2).
 func (c *checker) producers() {
 	names, owners := map[string]int{}, map[string]string{} // owners of sender ids
@@ -58,6 +61,9 @@ func (c *checker) producers() {
 		}
 		if p.SenderID != "" && c.ok(path+".sender_id") && !uniqueID.MatchString(p.SenderID) {
 			c.fault(path+".sender_id", "must be the unique id of a role or user, AROA… or AIDA…, as `aws iam get-role` tells it, not its name")
+		}
+		if n := len(c.cfg.Env) + len(p.Name); p.Program && n > programNameMost {
+			c.fault(path+".program", "makes the user llmq-%s-prog-%s of the cache, whose name may have 40 characters; shorten the producer's name by %d", c.cfg.Env, p.Name, n-programNameMost)
 		}
 		if p.RoleARN == "" {
 			c.fault(path+".role_arn", "is missing: on aws the queues' policies let nobody send who is not named; give arn:aws:iam::ACCOUNT:role/NAME")

@@ -64,6 +64,13 @@ func TestFaults_Senders(t *testing.T) {
 			[]string{`LLMQ_SQS_SENDER_IDS: queues.sender_ids: "AROADOOR00000001" is named twice`},
 		},
 		{
+			"a program", "aws", at, with(`{name: b, sender_id: AROABILLING00001, ` + arn + `, tenant: b, program: true}`), nil, nil,
+		},
+		{
+			"a program of a long name", "aws", at, with(`{name: reports-of-every-night-in-the-year, sender_id: AROABILLING00001, ` + arn + `, tenant: b, program: true}`), nil,
+			[]string{"aws:2:157: producers[0].program: makes the user llmq-dev-prog-reports-of-every-night-in-the-year of the cache, whose name may have 40 characters; shorten the producer's name by 8"},
+		},
+		{
 			"replies", "aws", at, with(`{name: b, sender_id: AROABILLING00001, ` + arn + `, tenant: b, replies: ["done=sqs:b-replies", archive=s3]}`), nil, nil,
 		},
 		{

@@ -241,6 +241,11 @@ func deployment() []setting {
 			path: "producers[].replies", form: formList, pattern: replyPattern, why: "a reply is alias=sqs:QUEUE, a queue of this account and region, or alias=s3, the data bucket",
 			doc: "where its messages may have their ends told, by the alias in reply_to: alias=sqs:QUEUE or alias=s3", at: func(s *scope) any { return &s.producer.Replies },
 		},
+		{
+			path: "producers[].program", form: formBool, def: "false",
+			doc: "it is a Go program (`wiring.Open`), which sees by the state store how its calls end: it gets a user of the cache that reaches its tenant's keys alone. aws: its name and env have 29 characters together at most; read at deployment",
+			at:  func(s *scope) any { return &s.producer.Program },
+		},
 	}
 }
 
