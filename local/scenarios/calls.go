@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/llm-queue/llmq/local/fakellm/server"
@@ -183,15 +184,17 @@ func (w *world) warmDoors(ctx context.Context, n int) error {
 		return err
 	}
 	errs := make([]error, n)
+	var failed atomic.Bool // one that has failed keeps no door busy
 	var callers sync.WaitGroup
 	for i, id := range rig.Numbered("warm", n) {
 		callers.Go(func() {
 			if a := w.Ask(ctx, call{ID: id, Lane: llmq.LaneBG}); !a.ok(id) {
+				failed.Store(true)
 				errs[i] = fmt.Errorf("%s: %d %.200s: %w", id, a.Status, a.Body, errors.Join(a.Err, errNotAnswered))
 			}
 		})
 		if i%step == step-1 {
-			if err := rig.Poll(ctx, "doors to start", func() bool { return w.busyDoors() == i+1 && w.queuedOrRunning(ctx) >= i+1 }); err != nil {
+			if err := rig.Poll(ctx, "doors to start", func() bool { return failed.Load() || w.busyDoors() == i+1 && w.queuedOrRunning(ctx) >= i+1 }); err != nil {
 				return err
 			}
 		}

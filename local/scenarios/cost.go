@@ -30,9 +30,9 @@ func costs() []scenario {
 }
 
 const (
-	// callsASecond and tenSeconds make 30 calls run at once.
+	// callsASecond and callTime make 30 calls run at once.
 	callsASecond = 3
-	tenSeconds   = 10 * time.Second
+	callTime     = 10 * time.Second
 	// afterStart is when the idle minute begins, so that every event source's polls of 20 s end in it three times.
 	afterStart = 10 * time.Second
 	idleMinute = time.Minute
@@ -59,7 +59,7 @@ func cost(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	w, err := t.unwatched(ctx, tenSeconds, prodLike) // a watch would ask the state store all the while
+	w, err := t.unwatched(ctx, callTime, prodLike) // a watch would ask the state store all the while
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (t *trial) warmUp(ctx context.Context, w *world) error {
 	if err := w.AwaitDrained(ctx); err != nil {
 		return err
 	}
-	return w.slow(tenSeconds, t.Seed)
+	return w.slow(callTime, t.Seed)
 }
 
 // idleMonth counts a minute in which nobody calls.

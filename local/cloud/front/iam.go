@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,12 +23,16 @@ type User struct {
 	Secret    string
 }
 
-// What is wrong with a signed request. Their texts are AWS's.
-var (
-	errUnknownUser  = errors.New("The security token included in the request is invalid.")                                                                                                                             //nolint:revive,staticcheck // AWS's text
-	errWrongSigned  = errors.New("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.") //nolint:revive,staticcheck // AWS's text
-	errSignatureOld = errors.New("Signature expired")
-	errUnreadable   = errors.New("Authorization header requires 'Credential', 'Signature' and 'SignedHeaders' parameters, 'host' and every x-amz- header signed, and an 'X-Amz-Date' header.")
+// refused is what is wrong with a signed request, in AWS's own words, which begin and end as sentences do.
+type refused string
+
+func (r refused) Error() string { return string(r) }
+
+const (
+	errUnknownUser  refused = "The security token included in the request is invalid."
+	errWrongSigned  refused = "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details."
+	errSignatureOld refused = "Signature expired"
+	errUnreadable   refused = "Authorization header requires 'Credential', 'Signature' and 'SignedHeaders' parameters, 'host' and every x-amz- header signed, and an 'X-Amz-Date' header."
 )
 
 const (
@@ -61,9 +64,9 @@ func (o *Options) signer(r *http.Request, body []byte, now time.Time) (*User, er
 	again := &http.Request{Method: r.Method, Host: r.Host, Header: http.Header{}, URL: &url.URL{Scheme: "https", Host: r.Host, RawQuery: r.URL.RawQuery}}
 	again.URL.Path, again.URL.RawPath = r.URL.Path, r.URL.RawPath
 	for _, name := range claim.headers {
-		switch {
-		case name == "host":
-		case name == "content-length": // the signer takes it from here
+		switch name {
+		case "host":
+		case "content-length": // the signer takes it from here
 			again.ContentLength = r.ContentLength
 		default:
 			again.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
