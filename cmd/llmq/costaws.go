@@ -16,7 +16,11 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/awscost"
 )
 
-const day = 24 * time.Hour
+const (
+	day = 24 * time.Hour
+	// daysBack is how far back CloudWatch finds metrics by a search: those that were told in the last two weeks.
+	daysBack = 14
+)
 
 // countsOfDay reads a day of a deployment from CloudWatch, by the identity of whoever runs the program: the metrics that AWS keeps of
 // each part by itself, and our own for the calls.
@@ -26,6 +30,9 @@ func (a *app) countsOfDay(ctx context.Context, text string) (awscost.Counts, err
 		var err error
 		if began, err = time.Parse(time.DateOnly, text); err != nil {
 			return awscost.Counts{}, usagef("--day is %q, must be a date as 2026-11-30", text)
+		}
+		if today := time.Now().UTC().Truncate(day); !began.Before(today) || today.Sub(began) > daysBack*day {
+			return awscost.Counts{}, usagef("--day is %s, must be one of the %d days before today, of which CloudWatch has the whole", text, daysBack)
 		}
 	}
 	cfg, region, err := a.aws(ctx, "")

@@ -33,6 +33,8 @@ const (
 	programsKnown   = 50 * time.Second // until all of them know that they all live
 	programsOutage  = 70 * time.Second // the last 15 of it they run calls
 	programsRecover = 60 * time.Second
+	// programTime is a call's: one whose message was on its way when the store was lost waits for the outage, and for 15 s in which nothing starts.
+	programTime = programsOutage + 15*time.Second + 20*time.Second
 )
 
 // programMain is a Go program that begins a call each second, until its input ends. It prints a line of each: how it ran.
@@ -53,7 +55,7 @@ func programMain(in io.Reader, out io.Writer) error {
 	for running := true; running; { // what was sent before a loss waits for the store, so there must be calls that begin after it
 		calls.Go(func() {
 			said := "direct"
-			reply, err := p.Chat(context.Background(), rig.ChatBody(rig.ModelChat, "hello"), client.Options{Timeout: 85 * time.Second})
+			reply, err := p.Chat(context.Background(), rig.ChatBody(rig.ModelChat, "hello"), client.Options{Timeout: programTime})
 			if err != nil {
 				said = "failed " + err.Error()
 			} else if !reply.Meta.Direct {

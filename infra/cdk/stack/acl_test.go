@@ -145,6 +145,21 @@ func TestUsers_AProgramHasItsOwnTenantOnly(t *testing.T) {
 			t.Errorf("%v: %q", command, got)
 		}
 	}
+	// What a client asks, and is told, outside scripts.
+	for _, command := range [][]string{
+		{"GET", "llmq:e:cfg:schema"},
+		{"HGET", "llmq:e:live:{live}:settings", "revision"},
+		{"HGETALL", "llmq:e:sub:" + tail("acme")},
+		{"PUBLISH", "llmq:e:wake:" + tail("acme"), "1"},
+		{"PUBLISH", "llmq:e:stop:w", "w/1"},          // as cancel.lua does
+		{"SUBSCRIBE", "llmq:e:wake:" + tail("acme")}, // the last: the connection is a subscriber's now
+	} {
+		if got := c.do(t, command...); refusal.MatchString(got) {
+			t.Errorf("%v: %q", command, got)
+		}
+	}
+	c = server.dial(t)
+	c.want(t, "OK", "AUTH", "program", "secret")
 	scripts, err := filepath.Glob(filepath.Join("..", "..", "..", "pkg", "llmq", "claims", "lua", "*.lua"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,10 @@ import (
 	"github.com/llm-queue/llmq/pkg/llmq/config"
 )
 
+// producersQueues is how many queues a producer's policy names, beside all else that it says, within the 6,144 characters of a
+// managed policy.
+const producersQueues = 35
+
 // newProducerPolicies makes for each producer the policy that its team attaches to its role, which is theirs: what a producer may do
 // beside what the queues let it. It is named llmq-ENV-producer-NAME, with -2 and so on where the queues need more than one.
 func newProducerPolicies(s awscdk.Stack, env Environment, queues pairs, store storage, c cache) {
@@ -32,7 +36,7 @@ func newProducerPolicies(s awscdk.Stack, env Environment, queues pairs, store st
 			allow("SignInToCache", []string{"elasticache:Connect"}, c.resource.AttrArn(), c.programs[p.Name].resource.AttrArn())
 		}
 		n := 0
-		for some := range slices.Chunk(queues.sourceARNs(scope), mostNamed) {
+		for some := range slices.Chunk(queues.sourceARNs(scope), producersQueues) {
 			n++
 			name := env.name("producer-" + p.Name)
 			if n > 1 {

@@ -80,8 +80,8 @@ func direct(c Counts) Counts {
 func (c Counts) lasting(seconds float64) Counts {
 	saved := c.CallSeconds - c.Calls*seconds
 	part := c.Calls * seconds / c.CallSeconds
-	waits := c.seconds(RoleDoor) > c.CallSeconds/2
 	doors, _ := c.of(RoleDoor)
+	waits := doors > 0 && c.seconds(RoleDoor) > c.CallSeconds/2
 	c = c.with(func(f *Function) {
 		switch {
 		case f.Role == RoleWorker:

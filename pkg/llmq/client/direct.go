@@ -79,10 +79,10 @@ func (c *Client) runHere(ctx context.Context, r llmq.Request, m llmq.Model, way 
 	if !c.cfg.CancelWithContext { // a lost connection does not cancel; the deadline ends it
 		running = context.WithoutCancel(ctx)
 	}
-	c.Metrics.Count(telemetry.DirectCalls, telemetry.Labels{Model: m.Alias, Cause: why}, 1)
 	v := run.Run(running, engine.Call{Request: r, Direct: true, AtOnce: way == routing.Auto})
 	switch {
 	case v.Result != nil:
+		c.Metrics.Count(telemetry.DirectCalls, telemetry.Labels{Model: m.Alias, Cause: why}, 1)
 		return v.Result, false, nil
 	case v.Action == engine.Refuse:
 		return nil, false, v.Err

@@ -54,6 +54,7 @@ type outage struct {
 	silent []time.Time // sends without an answer that the store was not told of
 	moved  bool        // as it was last seen
 	since  time.Time   // when this process moved it
+	back   time.Time   // when its queue last took something after it had taken nothing
 	probed time.Time   // the queue is not tried again before, by this process
 }
 
@@ -73,6 +74,7 @@ func (f *failover) moved(alias string, stored bool, asked time.Time) bool {
 	f.mu.Lock()
 	o := f.of(alias)
 	before := o.moved
+	stored = stored && asked.Round(0).After(o.back)                           // else it is of before the queue took something again
 	o.moved = stored || now.Before(o.until) || !asked.Round(0).After(o.since) // what the store said before is old
 	moved := o.moved
 	f.mu.Unlock()
@@ -142,6 +144,9 @@ func (f *failover) completed(ctx context.Context, alias string) {
 	o := f.of(alias)
 	moved := o.moved
 	o.until, o.probed, o.since = time.Time{}, time.Time{}, time.Time{}
+	if moved {
+		o.back = f.sent
+	}
 	f.mu.Unlock()
 	if !moved {
 		return

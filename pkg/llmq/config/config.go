@@ -323,7 +323,7 @@ func (c *Config) Catalogue() llmq.Catalogue {
 func (c *Config) Senders() queue.Senders {
 	s := queue.Senders{Own: c.Queues.SenderIDs, Workers: c.Queues.WorkerIDs}
 	for _, p := range c.Producers {
-		s.Producers = append(s.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant, Replies: p.replies()})
+		s.Producers = append(s.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant, Replies: p.replies(), Program: p.Program || c.Kind != KindAWS})
 	}
 	return s
 }

@@ -24,6 +24,10 @@ func TestDeploy_Rules(t *testing.T) {
 		{"mail and topic", "deploy: {alarm_email: ops@example.com, alarm_topic_arn: \"arn:aws:sns:eu-west-1:111122223333:ops\"}\n", "one of the two"},
 		{"a budget that tells nobody", "deploy: {monthly_budget_usd: 500}\n", "needs alarm_email"},
 		{"a domain without a certificate", "deploy: {domain_name: llm.example.com}\n", "go together"},
+		{
+			"a VPC, and a program outside of it", "valkey: {network: vpc}\nproducers: [{name: n, sender_id: AROANIGHTLY00001, role_arn: \"arn:aws:iam::111122223333:role/n\", tenant: t, program: true}]\n",
+			"needs valkey.network: public",
+		},
 		{"one zone", "valkey: {network: vpc}\ndeploy: {zones: [eu-west-1a]}\n", "two or three"},
 		{"a VPC without a way out", "valkey: {network: vpc}\ndeploy: {endpoints: false}\n", "nothing could reach SQS"},
 		{"one zone, but no VPC", "deploy: {zones: [eu-west-1a]}\n", ""},

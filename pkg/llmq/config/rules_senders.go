@@ -65,6 +65,9 @@ func (c *checker) producers() {
 		if n := len(c.cfg.Env) + len(p.Name); p.Program && n > programNameMost {
 			c.fault(path+".program", "makes the user llmq-%s-prog-%s of the cache, whose name may have 40 characters; shorten the producer's name by %d", c.cfg.Env, p.Name, n-programNameMost)
 		}
+		if p.Program && c.cfg.Valkey.Network == "vpc" {
+			c.fault(path+".program", "needs valkey.network: public; in a VPC nobody but llmq's functions reaches the cache")
+		}
 		if p.RoleARN == "" {
 			c.fault(path+".role_arn", "is missing: on aws the queues' policies let nobody send who is not named; give arn:aws:iam::ACCOUNT:role/NAME")
 		}

@@ -119,7 +119,7 @@ func TestSenders_AreOursTheWorkersAndTheProducers(t *testing.T) {
 	}
 	want := queue.Senders{
 		Own: []string{"door", "admin"}, Workers: []string{"w"}, Producers: []queue.Producer{{
-			Name: "n", SenderID: "p", Tenant: "t", Replies: []queue.Reply{{Alias: "done", Queue: "r"}},
+			Name: "n", SenderID: "p", Tenant: "t", Replies: []queue.Reply{{Alias: "done", Queue: "r"}}, Program: true,
 		}},
 	}
 	if diff := cmp.Diff(want, c.Senders()); diff != "" {

@@ -246,15 +246,16 @@ const (
 	// The first looks of workers that lack what a request is for are soon, since the one that has it may be among a few.
 	passSoon  = 5 * time.Second
 	passLooks = 6
-	// passMost is the longest wait: whoever deploys what was missing does not wait longer.
-	passMost = time.Minute
+	// passMost is the longest wait. Over the longest deadline, 12 h, such waits are some 600 receives, of the 1000 after which SQS
+	// itself takes a message away.
+	passMost = 2 * time.Minute
 )
 
 // passOn hands a request to another worker. The wait is random, or the one that lacks it would have it back each time, and doubles
 // after the first looks: each costs a receive. It does not reach past the last look.
 func passOn(q llmq.Request, receives int) Verdict {
 	most := passSoon
-	for range min(max(0, receives-passLooks), 4) { // four times is past passMost
+	for range min(max(0, receives-passLooks), 5) { // five times is past passMost
 		most = min(2*most, passMost)
 	}
 	after := min(jitter(most/5, most), time.Until(q.Deadline.Add(-lastLook))+jitter(0, passSoon))

@@ -23,6 +23,7 @@ type Producer struct {
 	SenderID string
 	Tenant   string // the only one that it has
 	Replies  []Reply
+	Program  bool // it is a Go program, which may end its tenant's calls in the state store as well
 }
 
 // Reply is where a producer may have its calls' ends told. A message names it by its alias, and can name nothing else
@@ -38,11 +39,14 @@ func (s Senders) None() bool { return len(s.Own)+len(s.Producers) == 0 }
 // Sender is who sent a message.
 type Sender struct {
 	producer string // "" is our own
+	program  bool
 	tenant   string // the only one that it may name; "" is any
 }
 
-// Ours reports whether llmq's own functions sent it, and not a producer.
-func (s Sender) Ours() bool { return s.producer == "" }
+// Ends reports whether a message of the sender's, whose body is gone or another, ends its request: those of llmq's own functions do, and
+// of Go programs, which put bodies aside as the door does and may cancel their tenant's calls. Any other producer may name what it likes
+// of the place of its tenant's bodies, and no request ends by it.
+func (s Sender) Ends() bool { return s.producer == "" || s.program }
 
 // Of tells who sent m, or [llmq.CodeSenderNotAllowed]. A worker's message, on a queue to which it was
 // moved back by hand or on a dead-letter queue, is one of the tenant that the worker found; without it
@@ -60,7 +64,7 @@ func (s Senders) Of(m Message) (Sender, error) {
 	default:
 		for _, p := range s.Producers {
 			if p.SenderID == id {
-				return Sender{producer: p.Name, tenant: p.Tenant}, nil
+				return Sender{producer: p.Name, program: p.Program, tenant: p.Tenant}, nil
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func (w *Worker) decode(m *delivery) (llmq.Request, *llmq.Ref, error) {
 	if err != nil {
 		return llmq.Request{}, nil, err
 	}
-	m.ours = from.Ours()
+	m.ends = from.Ends()
 	req := llmq.Request{
 		ID: env.ID, Tenant: tenant, KeyID: env.KeyID, Op: env.Op, Fallback: cmp.Or(env.Fallback, llmq.FallbackChain),
 		Body: env.Params, Headers: env.Headers, User: env.User, Session: env.Session, Trace: traceOf(env, m), Generation: env.Generation,

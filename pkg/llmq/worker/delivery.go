@@ -14,7 +14,7 @@ import (
 type delivery struct {
 	queue.Message
 	receipts []string     // of all copies
-	ours     bool         // llmq's own functions sent it
+	ends     bool         // its request ends where its body is gone, see queue.Sender.Ends
 	reply    *queue.Reply // where its producer is to be told how it ended; nil is nowhere
 	body     string       // key of the request's own body, once the request's end is stored; "" is none
 	ended    *llmq.Result // what the request has come to here; nil where it has not

@@ -51,10 +51,9 @@ func (w *Worker) load(ctx context.Context, m *delivery, r *llmq.Request, ref *ll
 func ownBody(r llmq.Request, ref *llmq.Ref) bool { return ref != nil && r.OwnsBody(ref.Key) }
 
 // isLost reports whether a message's request can't be run any more, by why its body was not had, so that its caller is told: the body
-// that llmq put aside is gone, or is another. Of another only a message of llmq's own functions tells: a producer may announce what it likes
-// of the place of its tenant's requests, and none of them ends by it.
+// that llmq put aside is gone, or is another. Not every sender's message ends a request so: see [queue.Sender.Ends].
 func isLost(err error, m *delivery, r llmq.Request, ref *llmq.Ref) bool {
-	return ownBody(r, ref) && (errors.Is(err, fs.ErrNotExist) || m.ours && errors.Is(err, llmq.ErrBodySwapped))
+	return m.ends && ownBody(r, ref) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, llmq.ErrBodySwapped))
 }
 
 // isStored tells a message that came once more, after its end and its body's, from one that can't be run.

@@ -200,8 +200,10 @@ func TestHandle_MissingBodyOfAProducer(t *testing.T) {
 		told        bool
 		swapped     bool // and not gone
 	}{
-		"a Go program's":                   {"AROAP:host", own, true, false},
-		"another one where a Go program's": {"AROAP:host", own, false, true},
+		"a Go program's":                   {"AROAG:host", own, true, false},
+		"another one where a Go program's": {"AROAG:host", own, true, true},
+		"a plain producer's":               {"AROAP:host", own, false, false},
+		"another one where a producer's":   {"AROAP:host", own, false, true},
 		"the producer's own object":        {"AROAP:host", "in/nightly/a", false, false},
 		"another id's of the tenant":       {"AROAP:host", llmq.Request{ID: "b", Tenant: "team-p"}.BodyKey(nil), false, false},
 		"another tenant's, of that tenant": {"AROAQ:host", own, false, false},
@@ -218,7 +220,7 @@ func TestHandle_MissingBodyOfAProducer(t *testing.T) {
 				}
 				w.ended = func(context.Context, llmq.Request) (bool, error) { return false, nil }
 				w.run = func(ctx context.Context, c engine.Call) engine.Verdict {
-					if !errors.Is(c.Lost, fs.ErrNotExist) || c.Request.Tenant != "team-p" || c.Bury(ctx, engine.Letter{Why: c.Lost}) != nil {
+					if c.Lost == nil || c.Request.Tenant != "team-p" || c.Bury(ctx, engine.Letter{Why: c.Lost}) != nil {
 						t.Errorf("it is run: %+v", c)
 					}
 					return engine.Verdict{Action: engine.Stored, Reason: "bad_envelope", KeepBody: true}

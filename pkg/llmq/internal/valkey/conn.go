@@ -21,12 +21,22 @@ import (
 // concurrent use.
 type Trust struct {
 	deaths atomic.Int64 // connections that were found dead
-	losses atomic.Int64 // calls of Lose
+	losses atomic.Int64 // times that Lose dropped all
+	lost   atomic.Int64 // when it last did, in Unix seconds
 }
 
+// loseEvery is how far apart Lose drops connections, in seconds: what makes it be called may be what a caller stored, who would
+// have a process dial all the time.
+const loseEvery = 10
+
 // Lose has no connection that was made before be used again. It is for a reply that belongs to another command: the connection that
-// gave it gives each command the reply of the one before, and nobody can tell which it is.
-func (t *Trust) Lose() { t.losses.Add(1) }
+// gave it gives each command the reply of the one before, and nobody can tell which it is. Within 10 s it does so once.
+func (t *Trust) Lose() {
+	now, was := time.Now().Unix(), t.lost.Load()
+	if now-was >= loseEvery && t.lost.CompareAndSwap(was, now) {
+		t.losses.Add(1)
+	}
+}
 
 var (
 	errStale = errors.New("another connection was found dead since this one was heard")

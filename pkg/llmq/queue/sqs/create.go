@@ -28,15 +28,16 @@ const (
 
 // Create implements queue.Creator. [llmq.CodeRateLimited] means that a queue of that name was deleted in the last minute.
 func (c *Client) Create(ctx context.Context, q queue.Name, s queue.Shape) (made bool, err error) {
+	// First, for a queue whose dead-letter queue has gone can bury nothing.
+	if err := c.create(ctx, q.DLQ(), map[types.QueueAttributeName]string{types.QueueAttributeNameMessageRetentionPeriod: whole(deadRetention)}); err != nil {
+		return false, err
+	}
 	_, err = c.api.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String(string(q))})
 	if err == nil {
 		return false, nil
 	}
 	if _, missing := errors.AsType[*types.QueueDoesNotExist](err); !missing {
 		return false, unavailable("look for", q, err)
-	}
-	if err := c.create(ctx, q.DLQ(), map[types.QueueAttributeName]string{types.QueueAttributeNameMessageRetentionPeriod: whole(deadRetention)}); err != nil {
-		return false, err
 	}
 	dead, err := c.api.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: c.url(q.DLQ()), AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameQueueArn},
@@ -50,12 +51,13 @@ func (c *Client) Create(ctx context.Context, q queue.Name, s queue.Shape) (made 
 	if err != nil {
 		return false, llmq.Errorf(llmq.CodeInternal, "%s can't be made", q).Because(err)
 	}
-	return true, c.create(ctx, q, map[types.QueueAttributeName]string{
+	err = c.create(ctx, q, map[types.QueueAttributeName]string{
 		types.QueueAttributeNameMessageRetentionPeriod:        whole(s.Retention),
 		types.QueueAttributeNameVisibilityTimeout:             whole(s.Visibility),
 		types.QueueAttributeNameReceiveMessageWaitTimeSeconds: whole(longPoll),
 		types.QueueAttributeNameRedrivePolicy:                 string(policy),
 	})
+	return err == nil, err
 }
 
 // create makes one queue. One of that name with other attributes will do.
