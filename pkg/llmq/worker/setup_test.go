@@ -181,7 +181,8 @@ func catalogue() llmq.Catalogue {
 func senders() queue.Senders {
 	return queue.Senders{
 		Own: []string{"AROAX"}, Workers: []string{"AROAW"}, Producers: []queue.Producer{
-			{Name: "nightly", SenderID: "AROAP", Tenant: "team-p", Replies: []queue.Reply{{Alias: "done", Queue: "replies"}}}, {Name: "daily", SenderID: "AROAQ", Tenant: "team-q"},
+			{Name: "nightly", SenderID: "AROAP", Tenant: "team-p", Replies: []queue.Reply{{Alias: "done", Queue: "replies"}}},
+			{Name: "daily", SenderID: "AROAQ", Tenant: "team-q"},
 			{Name: "program", SenderID: "AROAG", Tenant: "team-p", Program: true},
 		},
 	}
