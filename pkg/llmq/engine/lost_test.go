@@ -13,7 +13,9 @@ import (
 // DS42: the caller of a request whose body is gone is told at once, after its message was buried; no provider is asked.
 func TestRun_LostBodyEndsItsRequestAtOnce(t *testing.T) {
 	t.Parallel()
-	lost := llmq.Errorf(llmq.CodeBadEnvelope, "the body is not stored")
+	lost := func() *llmq.Error { // each its own: a run writes into it
+		return llmq.Errorf(llmq.CodeBadEnvelope, "the body is not stored")
+	}
 	without := func(req llmq.Request) llmq.Request {
 		req.Body = nil
 		return req
@@ -45,7 +47,7 @@ func TestRun_LostBodyEndsItsRequestAtOnce(t *testing.T) {
 					}
 					return y.bury(ctx, l)
 				}
-				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: without(req), Lost: lost, Bury: bury}), tt.action, tt.reason)
+				wantVerdict(t, r.engine.Run(t.Context(), engine.Call{Request: without(req), Lost: lost(), Bury: bury}), tt.action, tt.reason)
 				if len(y.letters) != tt.letters || r.provider.calls.Load() != 0 {
 					t.Errorf("%d dead letters and %d provider calls", len(y.letters), r.provider.calls.Load())
 				}
