@@ -141,7 +141,7 @@ func TestFunctions_KnowWhoMaySend(t *testing.T) {
 			want.Workers = append(want.Workers, roleID(roleOf(t, tpl, env.name("worker-"+string(l)))))
 		}
 		for _, p := range env.Config.Producers {
-			want.Producers = append(want.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant, Replies: replies[p.Name]})
+			want.Producers = append(want.Producers, queue.Producer{Name: p.Name, SenderID: p.SenderID, Tenant: p.Tenant, Replies: replies[p.Name], Program: p.Program})
 		}
 		for _, f := range tpl.of("AWS::Lambda::Function") {
 			vars := []string{"LAMBDA_TASK_ROOT=/var/task"}

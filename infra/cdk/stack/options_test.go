@@ -38,7 +38,8 @@ func with(t *testing.T, name, more string, without ...string) (Environment, temp
 // valkey.network: vpc, one setting: the store is in the VPC, all functions are, and nothing else reaches it. No zone is looked
 // up, so that no credentials are needed.
 func TestVPC_HoldsTheStoreAndTheFunctions(t *testing.T) {
-	_, tpl := with(t, "prod", "valkey: {network: vpc}\ndeploy: {nat: one, zones: [us-east-1a, us-east-1c]}\n")
+	_, tpl := with(t, "prod", "valkey: {network: vpc}\ndeploy: {nat: one, zones: [us-east-1a, us-east-1c]}\n",
+		"program: true", "program: false") // which reaches the store from outside
 	for id, c := range tpl.of("AWS::ElastiCache::ServerlessCache") {
 		if c.Properties["ConnectionType"] != nil || len(listOf(c.Properties["SubnetIds"])) != 2 || len(listOf(c.Properties["SecurityGroupIds"])) != 1 {
 			t.Errorf("%s: %s", id, text(c.Properties))
