@@ -158,7 +158,7 @@ PARALLEL ?= 1
 OUT ?=
 FOR ?=
 # What CI runs of them: the quick ones. All take ten minutes, which together with the rest is more than CI has.
-CI_SCENARIOS := S01 S03 S16 S19 S20 S53 S54 S55 S57 soak
+CI_SCENARIOS := S01 S03 S16 S19 S20 S53 S54 S55 S57
 # Much at once, and what goes wrong.
 LOAD_SCENARIOS := S03 S07 S22 S27 S31 S33 S35 S35c S53 S54 S55 S57 backlog backlog-bare rt-start forecast
 CHAOS_SCENARIOS := S11 S12 S18 S20 S35b S37 S50 outage-kill outage-blip outage-wipe outage-sqs outage-s3 outage-provider
