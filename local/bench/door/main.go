@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/llm-queue/llmq/local/bench/core"
 	"github.com/llm-queue/llmq/local/cloud"
 	"github.com/llm-queue/llmq/local/cloud/sqs"
 	"github.com/llm-queue/llmq/local/cloud/valkey"
@@ -146,12 +146,12 @@ func measure(ctx context.Context, r *rig.Rig, p plan, progress, profiled io.Writ
 	if err != nil {
 		return nil, err
 	}
-	doorURL, closeDoor, err := serve(door)
+	doorURL, closeDoor, err := core.Serve(door)
 	if err != nil {
 		return nil, err
 	}
 	defer closeDoor()
-	proxyURL, closeProxy, err := serve(proxy)
+	proxyURL, closeProxy, err := core.Serve(proxy)
 	if err != nil {
 		return nil, err
 	}
@@ -227,21 +227,6 @@ func bare(r *rig.Rig) (http.Handler, error) {
 			pr.Out.Header.Set("Authorization", "Bearer "+key)
 		},
 	}, nil
-}
-
-// serve serves a handler on loopback.
-func serve(h http.Handler) (address string, stop func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // stop closes it
-	if err != nil {
-		return "", nil, err
-	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = srv.Serve(l) // it ends when stop says so
-	}()
-	return "http://" + l.Addr().String(), func() { _ = srv.Close(); <-done }, nil
 }
 
 // rank is a percentile in milliseconds, of what can't be none.
